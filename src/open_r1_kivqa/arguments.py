@@ -1,0 +1,263 @@
+"""All flags of the library, as dataclasses for TRL's parser: the same names on the command line and in yaml.
+
+`DataArguments` and `VLMModelConfig` serve every entry; each entry adds one more: `VLMGRPOConfig` (TRL's GRPOConfig), `VLMSFTConfig` (TRL's SFTConfig) or `EvaluationArguments`. What TRL and transformers offer
+keeps their name, default and meaning; a flag of ours or of VLM-R1 either acts or is refused with a reason.
+"""
+
+import os
+from dataclasses import dataclass, field
+
+from trl import GRPOConfig, ModelConfig, SFTConfig
+
+from .errors import InputError
+
+
+def flag(default, help: str):
+    """A dataclass field with its help text; lists get a fresh copy per instance."""
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata={"help": help})
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass
+class DataArguments:
+    """Where the rows come from and how a row becomes a prompt."""
+
+    data_file_paths: str = flag("", "jsonl files, separated by ':'. One row a line; see docs/data.md.")
+    image_folders: str = flag(
+        "", "Image folders, separated by ':', one for each data file, or a single one for all of them."
+    )
+    reward_method: str | None = flag(
+        None,
+        "How answers are scored: one method for each data file, separated by ':', or one for all. A row's own accu_reward_method goes first.",
+    )
+    knowledge_base: str | None = flag(
+        None, "jsonl file of articles; passages named by a row's candidates and evidence are shown in its prompt."
+    )
+    context_level: str = flag(
+        "retrieved",
+        "Which passages a prompt shows: 'retrieved' (the first candidates as they are), a number k (every gold passage plus the best others, k in all), 'gold', 'gold_removed' or 'none'.",
+    )
+    num_passages: int = flag(5, "How many candidates the levels 'retrieved' and 'gold_removed' show.")
+    task_type: str | None = flag(
+        None,
+        "Name of the prompt template, or path of a template yaml. Default: kivqa with a knowledge base, else default.",
+    )
+    system_prompt: str | None = flag(None, "System prompt in place of the template's; '' for none.")
+    val_split_ratio: float = flag(
+        0.0, "Share of the rows held out for evaluation; no entity and no image is on both sides. Seeded by --seed."
+    )
+    eval_data_file_paths: str | None = flag(
+        None, "Held-out jsonl files, separated by ':', in place of --val_split_ratio."
+    )
+    eval_image_folders: str | None = flag(None, "Their image folders; default: --image_folders.")
+    skip_bad_rows: bool = flag(
+        False, "Train without the rows that the checks refuse, and say how many. Default: refuse to start."
+    )
+    pixel_limit: int = flag(
+        178_956_970, "The checks refuse an image with more pixels than this (Pillow's own limit is the default)."
+    )
+    arrow_cache_dir: str | None = flag(
+        None, "VLM-R1's flag; refused: rows are read from the jsonl where it lies, no arrow copy is made."
+    )
+
+    def __post_init__(self):
+        if not self.data_file_paths:
+            raise InputError("--data_file_paths is missing: give one jsonl file, or several separated by ':'.")
+        if self.arrow_cache_dir is not None:
+            raise InputError(
+                "--arrow_cache_dir has nothing to act on: rows are read from the jsonl where it lies. Leave the flag out."
+            )
+        if not 0.0 <= self.val_split_ratio < 1.0:
+            raise InputError(
+                f"--val_split_ratio {self.val_split_ratio} is not a share: give a number from 0 to below 1."
+            )
+        if self.val_split_ratio > 0 and self.eval_data_file_paths:
+            raise InputError("--val_split_ratio and --eval_data_file_paths both name held-out rows: give one of them.")
+        if self.eval_image_folders and not self.eval_data_file_paths:
+            raise InputError("--eval_image_folders goes with --eval_data_file_paths, which is missing.")
+        if self.num_passages < 1:
+            raise InputError(
+                f"--num_passages {self.num_passages}: at least 1 is wanted; use --context_level none to show no passage."
+            )
+        levels = ("retrieved", "gold", "gold_removed", "none")
+        if self.context_level not in levels and not (self.context_level.isdigit() and int(self.context_level) > 0):
+            raise InputError(
+                f"--context_level {self.context_level!r} is unknown: give a positive number or one of {', '.join(levels)}."
+            )
+        if self.task_type is None:
+            self.task_type = "kivqa" if self.knowledge_base else "default"
+
+
+@dataclass
+class VLMModelConfig(ModelConfig):
+    """TRL's model flags (LoRA, dtype, attention) plus image limits and frozen parts."""
+
+    min_pixels: int | None = flag(
+        None, "Smallest image area in pixels that the Qwen processors resize to (VLM-R1: 3136)."
+    )
+    max_pixels: int | None = flag(
+        None, "Largest image area in pixels that the Qwen processors resize to (VLM-R1: 12845056)."
+    )
+    max_anyres_num: int | None = flag(
+        None, "Largest number of tiles an image is cut into by the InternVL processors (VLM-R1: 12)."
+    )
+    freeze_vision_modules: bool = flag(False, "Keep the vision tower as it is, under full fine-tuning and under LoRA.")
+    freeze_projector: bool = flag(False, "Keep the projector between vision tower and language model as it is.")
+    freeze_language_model: bool = flag(False, "Keep the language model as it is.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.model_name_or_path:
+            raise InputError(
+                "--model_name_or_path is missing: give the folder or the hub name of a vision-language model."
+            )
+        if self.freeze_vision_modules and self.freeze_projector and self.freeze_language_model:
+            raise InputError(
+                "All of --freeze_vision_modules, --freeze_projector and --freeze_language_model are set: nothing is left to train."
+            )
+        if self.use_peft and self.lora_target_modules is None:
+            self.lora_target_modules = "all-linear"
+        if not self.use_peft and (self.load_in_4bit or self.load_in_8bit):
+            raise InputError("--load_in_4bit and --load_in_8bit train only with LoRA: add --use_peft.")
+
+
+class OursInTrainer:
+    """What both training configs share: checks that stock TRL leaves to chance. Called from their `__post_init__`."""
+
+    def _before_stock_checks(self):
+        if self.trust_remote_code:
+            raise InputError(
+                "--trust_remote_code is off for good: use a checkpoint that transformers knows natively (for InternVL: one whose name ends in -hf)."
+            )
+        # transformers ignores --eval_steps unless the strategy is set as well.
+        if self.eval_steps is not None and str(getattr(self.eval_strategy, "value", self.eval_strategy)) == "no":
+            self.eval_strategy = "steps"
+        if self.eval_on_start and str(getattr(self.eval_strategy, "value", self.eval_strategy)) == "no":
+            raise InputError(
+                "--eval_on_start needs --eval_steps and held-out rows (--val_split_ratio or --eval_data_file_paths)."
+            )
+
+
+@dataclass
+class VLMGRPOConfig(OursInTrainer, GRPOConfig):
+    """TRL's GRPO flags, unchanged, plus rewards by name and greedy evaluation."""
+
+    report_to: str | list[str] | None = flag("tensorboard", "Trackers: tensorboard, wandb, trackio, or none.")
+    logging_steps: float = flag(1, "Log every so many steps.")
+    reward_funcs: list[str] = flag(
+        ["accuracy", "format"],
+        "Rewards: names of open_r1_kivqa.rewards.REWARDS, or path/to/file.py:function of your own.",
+    )
+    answer_extraction: str = flag(
+        "strict",
+        "Which part of a completion the accuracy reward reads: 'strict' (the one answer block after the one </think>) or 'lenient' (the last answer block, else the last line).",
+    )
+    is_reward_customized_from_vlm_module: bool = flag(
+        False, "VLM-R1's flag; refused: give the reward by name in --reward_funcs."
+    )
+    eval_batch_size_greedy: int = flag(32, "Prompts per process in one greedy batch of evaluation.")
+    eval_max_rows: int | None = flag(None, "Evaluate on at most so many held-out rows, drawn once with --seed.")
+
+    def __post_init__(self):
+        self._before_stock_checks()
+        if self.is_reward_customized_from_vlm_module:
+            raise InputError(
+                "--is_reward_customized_from_vlm_module picks a reward by the model's family: name the reward itself in --reward_funcs or --reward_method."
+            )
+        if self.answer_extraction not in ("strict", "lenient"):
+            raise InputError(f"--answer_extraction {self.answer_extraction!r} is unknown: give strict or lenient.")
+        if self.num_generations_eval is not None:
+            raise InputError(
+                "--num_generations_eval has nothing to act on: evaluation is greedy, one completion a prompt. Leave the flag out."
+            )
+        if self.num_generations < 2:
+            raise InputError(
+                f"--num_generations {self.num_generations}: a group needs at least 2 completions, or every advantage is 0."
+            )
+        if self.remove_unused_columns:
+            raise InputError(
+                "--remove_unused_columns would drop the row numbers that prompts are built from: leave the flag out."
+            )
+        if self.log_multimodal:
+            raise InputError(
+                "--log_multimodal hangs when some ranks have rows without images (TRL gathers images on the others only): leave the flag out; --log_completions records image paths."
+            )
+        # The stock check wants the evaluation batch to hold whole groups; greedy evaluation has groups of one.
+        self.num_generations_eval = 1
+        super().__post_init__()
+        self.refuse_checkpoints_between_generations()
+
+    def refuse_checkpoints_between_generations(self):
+        """A checkpoint inside a generation batch cannot be resumed exactly: the rest of its completions is not saved.
+
+        One generation batch feeds `steps_per_generation * num_iterations` micro-batches, that is this number divided by `gradient_accumulation_steps` optimizer steps.
+        """
+        micro_batches = self.steps_per_generation * self.num_iterations
+        every = (
+            micro_batches // self.gradient_accumulation_steps
+            if micro_batches % self.gradient_accumulation_steps == 0
+            else micro_batches
+        )
+        every = max(1, every)
+        if micro_batches < self.gradient_accumulation_steps and self.gradient_accumulation_steps % micro_batches == 0:
+            every = 1  # several generation batches in each optimizer step
+        self.steps_per_generation_batch = every
+        for name, strategy in (("save_steps", self.save_strategy), ("eval_steps", self.eval_strategy)):
+            steps = getattr(self, name)
+            if getattr(strategy, "value", strategy) != "steps" or not steps:
+                continue
+            if steps != int(steps) or int(steps) % every:
+                below = int(steps) // every * every
+                nearest = f"{below} or {below + every}" if below > 0 else f"{every}"
+                raise InputError(
+                    f"--{name} {steps} falls inside a generation batch, from where a run cannot be resumed exactly: one generation batch feeds {every} optimizer steps here "
+                    f"(steps_per_generation {self.steps_per_generation} x num_iterations {self.num_iterations} / gradient_accumulation_steps {self.gradient_accumulation_steps}). Use {nearest}."
+                )
+
+
+@dataclass
+class VLMSFTConfig(OursInTrainer, SFTConfig):
+    """TRL's SFT flags for cold-start training. The loss covers the response only."""
+
+    report_to: str | list[str] | None = flag("tensorboard", "Trackers: tensorboard, wandb, trackio, or none.")
+    max_length: int | None = flag(None, "Must stay unset: cutting a row would cut image tokens or the response away.")
+
+    def __post_init__(self):
+        self._before_stock_checks()
+        if self.max_length is not None:
+            raise InputError(
+                "--max_length would cut image tokens or the response away: leave it out, and let `kivqa check` find rows that are too long."
+            )
+        if self.packing or self.padding_free:
+            raise InputError("--packing and --padding_free don't support images in TRL's SFTTrainer: leave them out.")
+        if self.completion_only_loss is False or self.assistant_only_loss:
+            raise InputError(
+                "Cold-start training takes the loss on the response only: leave --completion_only_loss and --assistant_only_loss out."
+            )
+        self.remove_unused_columns = False  # the collator reads columns that no model signature names
+        super().__post_init__()
+
+
+@dataclass
+class EvaluationArguments:
+    """Flags of evaluate_jsonl.py beside `DataArguments` and `VLMModelConfig`."""
+
+    output_dir: str = flag("outputs/evaluation", "Folder of predictions.jsonl, summary.json and manifest.json.")
+    adapter_name_or_path: str | None = flag(None, "LoRA adapter on top of --model_name_or_path.")
+    settings: str = flag(
+        "normal", "Settings, separated by ',': normal, no_image, wrong_image, no_passages, gold_only, gold_removed."
+    )
+    splits: str = flag("", "Only rows of these splits, separated by ','; default: all.")
+    limit: int | None = flag(None, "At most so many rows, drawn once with --seed.")
+    batch_size: int = flag(32, "Prompts per process in one batch.")
+    max_new_tokens: int = flag(256, "Longest completion, in tokens.")
+    seed: int = flag(42, "Seeds wrong images, the order of passages, the draw of --limit and the bootstrap.")
+    overwrite: bool = flag(
+        False, "Start anew where the output folder holds predictions of another model, data or flags."
+    )
+
+
+def world_size() -> int:
+    """Number of ranks torchrun started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
