@@ -143,7 +143,7 @@ class OursInTrainer:
 class VLMGRPOConfig(OursInTrainer, GRPOConfig):
     """TRL's GRPO flags, unchanged, plus rewards by name and greedy evaluation."""
 
-    report_to: str | list[str] | None = flag("tensorboard", "Trackers: tensorboard, wandb, trackio, or none.")
+    report_to: None | str | list[str] = flag("tensorboard", "Trackers: tensorboard, wandb, trackio, or none.")
     logging_steps: float = flag(1, "Log every so many steps.")
     reward_funcs: list[str] = flag(
         ["accuracy", "format"],
@@ -220,7 +220,7 @@ class VLMGRPOConfig(OursInTrainer, GRPOConfig):
 class VLMSFTConfig(OursInTrainer, SFTConfig):
     """TRL's SFT flags for cold-start training. The loss covers the response only."""
 
-    report_to: str | list[str] | None = flag("tensorboard", "Trackers: tensorboard, wandb, trackio, or none.")
+    report_to: None | str | list[str] = flag("tensorboard", "Trackers: tensorboard, wandb, trackio, or none.")
     max_length: int | None = flag(None, "Must stay unset: cutting a row would cut image tokens or the response away.")
 
     def __post_init__(self):
