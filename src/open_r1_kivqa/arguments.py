@@ -156,6 +156,9 @@ class VLMGRPOConfig(OursInTrainer, GRPOConfig):
     is_reward_customized_from_vlm_module: bool = flag(
         False, "VLM-R1's flag; refused: give the reward by name in --reward_funcs."
     )
+    log_multimodal: bool = flag(
+        False, "Must stay off: TRL gathers images on the ranks that have some, and hangs when others have none."
+    )
     eval_batch_size_greedy: int = flag(32, "Prompts per process in one greedy batch of evaluation.")
     eval_max_rows: int | None = flag(None, "Evaluate on at most so many held-out rows, drawn once with --seed.")
 
