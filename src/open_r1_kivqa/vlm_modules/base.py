@@ -1,0 +1,72 @@
+"""What differs between families of vision-language models, and nothing else.
+
+A module knows which checkpoints it serves (by the config's `model_type`), which parameters are vision tower, projector and language model, and how its processor turns an image into tokens. Everything else
+about a family is transformers' and TRL's own. docs/add_a_model_family.md shows how to add one.
+"""
+
+from ..errors import InputError
+
+PARTS = ("vision", "projector", "language")
+
+
+class VLMModule:
+    """One family. Subclasses set the class attributes and define `limit_images` and `num_image_tokens`.
+
+    `vision`, `projector` and `language` hold prefixes of parameter names as `model.named_parameters()` gives them; where two prefixes match, the longer one decides (a projector may live inside the vision
+    tower).
+    """
+
+    family: str
+    model_types: tuple[str, ...]
+    vision: tuple[str, ...]
+    projector: tuple[str, ...]
+    language: tuple[str, ...]
+
+    def limit_images(self, processor, *, min_pixels=None, max_pixels=None, max_anyres_num=None) -> None:
+        """Sets how large an image may become, on the processor itself, so that it is saved with every checkpoint. None leaves the processor's own setting.
+
+        min_pixels, max_pixels: area in pixels after resizing; max_anyres_num: number of tiles. Raises InputError for a limit that the family has no use for.
+        """
+        raise NotImplementedError
+
+    def num_image_tokens(self, processor, width: int, height: int) -> int:
+        """Number of tokens that the processor puts in place of one image placeholder of the chat template, for an image of width x height pixels."""
+        raise NotImplementedError
+
+    def parameter_part(self, name: str) -> str:
+        """'vision', 'projector' or 'language' for a parameter's or submodule's name. Wrappers may have put names in front (`base_model.model.`, `module.`)."""
+        found = [
+            (len(prefix), part)
+            for part in PARTS
+            for prefix in getattr(self, part)
+            if f".{prefix}." in f".{name}."  # whole path segments
+        ]
+        if not found:
+            raise InputError(
+                f"Parameter {name!r} belongs to no part of the family {self.family}: its module in open_r1_kivqa.vlm_modules names no prefix for it."
+            )
+        return max(found)[1]
+
+    def check_prefixes(self, model) -> None:
+        """Raises InputError for a prefix that matches no parameter of the model: freezing by it would silently do nothing."""
+        # tied weights (lm_head) appear only with remove_duplicate=False
+        names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+        for part in PARTS:
+            for prefix in getattr(self, part):
+                if not any(f".{prefix}." in f".{name}." for name in names):
+                    raise InputError(
+                        f"The family {self.family} expects parameters under {prefix!r} ({part}), and {type(model).__name__} has none: "
+                        f"correct the prefix in open_r1_kivqa.vlm_modules. Its parameters start with {_heads(names)}."
+                    )
+
+    def refuse(self, **limits) -> None:
+        """Raises InputError for the first limit that is set, since this family's processor has no such thing."""
+        for name, value in limits.items():
+            if value is not None:
+                raise InputError(
+                    f"--{name} {value} has nothing to act on: the {self.family} processor has no such limit. Leave the flag out."
+                )
+
+
+def _heads(names: list[str]) -> str:
+    return ", ".join(sorted({".".join(name.split(".")[:2]) for name in names}))
