@@ -1,0 +1,1 @@
+"""TRL's trainers with the small overrides that knowledge-based visual questions need."""

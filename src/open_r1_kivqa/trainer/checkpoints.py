@@ -1,0 +1,156 @@
+"""Checkpoints that can be trusted: weights that really load, a marker written last, a save on SIGTERM.
+
+Both trainers of this library take `ResumeMixin`.
+"""
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+from accelerate.utils import gather_object
+from peft import PeftModel
+from transformers import TrainerCallback
+
+from ..errors import InputError
+
+MARKER = "complete.json"
+
+
+class ResumeMixin:
+    """Overrides of `Trainer` for saving and resuming. Put it before the trainer in the bases."""
+
+    def _load_from_checkpoint(self, resume_from_checkpoint, model=None):
+        """Load weights as `from_pretrained` does, or fail.
+
+        Checkpoints hold the hub's parameter names, which differ from the names in memory for Qwen2-VL, Qwen2.5-VL and InternVL. The stock method loads them with `strict=False`: nothing matches, nothing is
+        loaded, and training goes on from the base weights after a warning. Can go when `Trainer` maps names itself. DeepSpeed, FSDP and adapters load exactly in the stock way.
+        """
+        model = self.model if model is None else model
+        if self.is_deepspeed_enabled or self.is_fsdp_enabled or isinstance(model, PeftModel):
+            return super()._load_from_checkpoint(resume_from_checkpoint, model)
+        saved = type(model).from_pretrained(resume_from_checkpoint, dtype=model.dtype)
+        model.load_state_dict(saved.state_dict())
+
+    def _save_checkpoint(self, model, trial):
+        """Stock save, then our own state, then the marker: a checkpoint without it was interrupted and is never resumed from."""
+        super()._save_checkpoint(model, trial)
+        folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        if self.args.should_save:
+            self.save_own_state(folder)
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            write_json(folder / MARKER, {"global_step": self.state.global_step, "resumable": self.at_boundary()})
+
+    def save_own_state(self, folder: Path) -> None:
+        """Hook: what a subclass wants in the checkpoint, written by rank 0."""
+
+    def at_boundary(self) -> bool:
+        """Hook: whether a run resumed from here goes on exactly as the unbroken one."""
+        return True
+
+
+def write_json(path: Path, content: dict) -> None:
+    """Write aside, then rename: a reader sees the old file or the whole new one."""
+    aside = path.with_suffix(".tmp")
+    aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    os.replace(aside, path)
+
+
+def read_marker(folder: Path) -> dict | None:
+    path = folder / MARKER
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def find_checkpoint(resume_from_checkpoint: str | None, output_dir: str) -> str | None:
+    """The checkpoint that `--resume_from_checkpoint` names.
+
+    Args:
+        resume_from_checkpoint: None or "false" for a fresh start, "true" for the newest complete checkpoint of `output_dir`, or a checkpoint's folder.
+
+    Raises:
+        InputError: nothing complete to resume from, or a checkpoint taken inside a generation batch.
+    """
+    if resume_from_checkpoint is None or str(resume_from_checkpoint).lower() in ("false", "none", ""):
+        return None
+    if str(resume_from_checkpoint).lower() != "true":
+        folder = Path(resume_from_checkpoint)
+        if not folder.is_dir():
+            raise InputError(
+                f"--resume_from_checkpoint {folder}: there is no such folder. Give a checkpoint's folder, or true for the newest one of --output_dir."
+            )
+        marker = read_marker(folder)
+        if marker is None:
+            raise InputError(
+                f"--resume_from_checkpoint {folder}: {MARKER} is missing, so its saving was interrupted. Give an older checkpoint, or true for the newest complete one."
+            )
+        if not marker["resumable"]:
+            raise InputError(
+                f"--resume_from_checkpoint {folder}: it was saved inside a generation batch, from where a run can't go on exactly. Give an older checkpoint."
+            )
+        return str(folder)
+    found = []
+    for folder in Path(output_dir).glob("checkpoint-*"):
+        number = re.fullmatch(r"checkpoint-(\d+)", folder.name)
+        marker = read_marker(folder) if number else None
+        if marker is not None and marker["resumable"]:
+            found.append((int(number.group(1)), folder))
+    if not found:
+        raise InputError(
+            f"--resume_from_checkpoint true: {output_dir} holds no complete checkpoint. Leave the flag out to start anew."
+        )
+    return str(max(found)[1])
+
+
+def refuse_to_overwrite(output_dir: str, resume_from_checkpoint: str | None) -> None:
+    """A fresh start in a folder that holds checkpoints would mix two runs."""
+    if resume_from_checkpoint is None and any(Path(output_dir).glob("checkpoint-*")):
+        raise InputError(
+            f"--output_dir {output_dir} holds checkpoints of an earlier run. Go on with it by --resume_from_checkpoint true, or give another folder."
+        )
+
+
+class SaveOnSigterm(TrainerCallback):
+    """On SIGTERM (Slurm's time limit, a preempted node): finish the step, save at the next boundary, stop.
+
+    All ranks must save together, so each step they tell each other whether any of them got the signal.
+    """
+
+    def __init__(self, trainer):
+        self.trainer = trainer
+        self.received = False
+        self.saving = False
+        self.previous = None
+
+    def _on_signal(self, number, frame):
+        self.received = True
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.previous = signal.signal(signal.SIGTERM, self._on_signal)
+
+    def on_train_end(self, args, state, control, **kwargs):
+        signal.signal(signal.SIGTERM, self.previous or signal.SIG_DFL)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.saving = self.saving or any(gather_object([self.received]))
+        if self.saving and self.trainer.at_boundary():
+            print(
+                f"SIGTERM: saving checkpoint-{state.global_step} and stopping. Go on with --resume_from_checkpoint true.",
+                flush=True,
+            )
+            control.should_save = True
+            control.should_training_stop = True
+        return control
+
+
+class KeepBest(TrainerCallback):
+    """Save a checkpoint whenever the evaluation finds the best value so far, so that the best one exists whatever `save_steps` is. transformers' rotation then keeps it."""
+
+    def on_evaluate(self, args, state, control, metrics, **kwargs):
+        value = metrics.get(args.metric_for_best_model)
+        if value is not None and (
+            state.best_metric is None or (value > state.best_metric) == bool(args.greater_is_better)
+        ):
+            control.should_save = True
+        return control

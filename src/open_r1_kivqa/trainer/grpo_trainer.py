@@ -1,0 +1,187 @@
+"""TRL's GRPOTrainer for vision-language models on jsonl rows.
+
+Departures from the stock trainer, each a small override:
+- prompts are built from row numbers when a generation batch is made (`_generate_and_score_completions`);
+- batches may mix rows with and without images, also under ZeRO-3 (`_generate`, `_get_per_token_logps_and_entropies`);
+- an epoch's order depends on (seed, epoch) alone, checkpoints hold all that the next step needs, and resuming loads the weights (`_get_train_sampler`, `ResumeMixin`);
+- evaluation is greedy accuracy on held-out rows instead of the loss of sampled completions (`evaluate`);
+- the table of completions names the row, its images and its level (`_calculate_rewards`).
+
+Without a `rollout` none of this acts, and a seeded run equals the stock trainer's bit for bit.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
+
+from .checkpoints import KeepBest, ResumeMixin, SaveOnSigterm
+from .rollout import ROW, Rollout, row_dataset
+from .sampler import EpochRepeatSampler
+from .vision_rows import DummyRow, slice_vision
+
+ROLLOUT_STATE = "rollout.npz"
+
+
+class VLMGRPOTrainer(ResumeMixin, GRPOTrainer):
+    """GRPO on rows of images, questions and passages.
+
+    Args:
+        rollout: turns row numbers into prompts; None to train on a `train_dataset` as TRL does.
+        validation: called at each evaluation with this trainer, on every rank; returns metrics whose names start with "eval_". None for TRL's evaluation.
+
+    The other arguments are `GRPOTrainer`'s.
+    """
+
+    def __init__(
+        self,
+        model,
+        reward_funcs,
+        args: GRPOConfig,
+        *,
+        rollout: Rollout | None = None,
+        validation: Callable[["VLMGRPOTrainer"], dict[str, float]] | None = None,
+        **kwargs,
+    ):
+        self.rollout = rollout
+        self.validation = validation
+        self._dummy_row = None
+        if rollout is not None:
+            kwargs["train_dataset"] = row_dataset(rollout.rows)
+        if validation is not None:
+            kwargs["eval_dataset"] = Dataset.from_dict({ROW: [0]})  # transformers wants one to be there
+        super().__init__(model, reward_funcs, args, **kwargs)
+        if rollout is not None:
+            self.add_callback(SaveOnSigterm(self))
+        if validation is not None:
+            self.add_callback(KeepBest())
+
+    # Rows and their order
+
+    def _get_train_sampler(self, dataset=None):
+        if self.rollout is None:
+            return super()._get_train_sampler(dataset)
+        return EpochRepeatSampler(
+            self.train_dataset if dataset is None else dataset,
+            mini_repeat_count=self.num_generations,
+            batch_size=self.args.generation_batch_size // self.num_generations,
+            repeat_count=self.num_iterations * self.args.steps_per_generation,
+            shuffle=self.shuffle_dataset,
+            seed=self.args.seed,
+            epoch=lambda: int(self.state.epoch or 0),
+        )
+
+    def _generate_and_score_completions(self, inputs):
+        if self.rollout is not None and ROW in inputs[0]:
+            inputs = self.rollout.build(inputs, gather_object([entry[ROW] for entry in inputs]))
+        return super()._generate_and_score_completions(inputs)
+
+    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+        if self.rollout is not None:
+            for column in ("sample_id", "image_path", "passages", "level"):
+                self._log_completion_extra(column, [row[column] for row in inputs])
+        return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+
+    # Rows with and without images
+
+    def _generate(self, prompts):
+        *rest, images, tool_images = super()._generate(prompts)
+        if images is not None:  # the processor takes an empty list for a row without images, not None
+            images = [row_images or [] for row_images in images]
+        return *rest, images, tool_images
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model,
+        input_ids,
+        attention_mask,
+        logits_to_keep,
+        batch_size=None,
+        compute_entropy=False,
+        compute_aux_loss=False,
+        **vision,
+    ):
+        """Log-probs and entropies, (batch, logits_to_keep) each, for any mix of rows with and without images."""
+        stock = super()._get_per_token_logps_and_entropies
+        num_images = vision.get("num_images") or [0] * len(input_ids)
+        size = batch_size or len(input_ids)
+        starts = range(0, len(input_ids), size)
+        imageless = [sum(num_images[start : start + size]) == 0 for start in starts]
+        text_only = vision.get("num_images") is None
+        if not any(imageless) or (text_only and not self.needs_dummy_row()):
+            return stock(
+                model,
+                input_ids,
+                attention_mask,
+                logits_to_keep,
+                batch_size,
+                compute_entropy,
+                compute_aux_loss,
+                **vision,
+            )
+        parts = []
+        for start, without_image in zip(starts, imageless, strict=True):
+            end = min(start + size, len(input_ids))
+            tokens = {"input_ids": input_ids[start:end], "attention_mask": attention_mask[start:end]}
+            inputs = {**tokens, **slice_vision(vision, start, end)}
+            if without_image and self.needs_dummy_row():
+                inputs = self._with_dummy_row(tokens)
+            logps, entropies, aux_loss = stock(
+                model,
+                logits_to_keep=logits_to_keep,
+                compute_entropy=compute_entropy,
+                compute_aux_loss=compute_aux_loss,
+                **inputs,
+            )
+            parts.append((logps[: end - start], entropies[: end - start] if compute_entropy else None, aux_loss))
+        logps, entropies, aux_losses = zip(*parts, strict=True)
+        return (
+            torch.cat(logps),
+            torch.cat(entropies) if compute_entropy else None,
+            torch.stack(aux_losses).mean() if compute_aux_loss else None,
+        )
+
+    def needs_dummy_row(self) -> bool:
+        """Whether every rank must run the vision tower in every pass, because each holds a part of its weights."""
+        sharded = self.is_fsdp_enabled or (
+            self.is_deepspeed_enabled and self.accelerator.state.deepspeed_plugin.zero_stage == 3
+        )
+        return self._is_vlm and sharded and self.accelerator.num_processes > 1
+
+    def _with_dummy_row(self, tokens: dict[str, torch.Tensor]) -> dict:
+        if self._dummy_row is None:
+            self._dummy_row = DummyRow.of(self.processing_class)
+        rows = len(tokens["input_ids"])
+        joined = self._dummy_row.append_to(tokens, self._dummy_row.fill())
+        images = {key: value.to(self.accelerator.device) for key, value in self._dummy_row.image_inputs.items()}
+        return {**joined, **images, "num_images": [0] * rows + [1]}
+
+    # Evaluation
+
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval"):
+        if self.validation is None:
+            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        metrics = self.validation(self)
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    # Checkpoints
+
+    def at_boundary(self) -> bool:
+        """Whether all completions generated so far were trained on (`_step` counts micro-batches)."""
+        return self._step % (self.args.steps_per_generation * self.num_iterations) == 0
+
+    def save_own_state(self, folder: Path) -> None:
+        if self.rollout is not None:
+            np.savez_compressed(folder / ROLLOUT_STATE, **self.rollout.state_dict())
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None and self.rollout is not None:
+            with np.load(Path(checkpoint) / ROLLOUT_STATE, allow_pickle=False) as state:
+                self.rollout.load_state_dict(dict(state))
