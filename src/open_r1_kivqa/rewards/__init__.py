@@ -1,0 +1,121 @@
+"""Rewards: pure functions from completions to numbers, used by training and evaluation alike.
+
+A reward has TRL's signature, `f(prompts, completions, **kwargs) -> list[float | None]`: one number a completion, None where it does not apply. `kwargs` holds one list per key, each
+as long as `completions`: `sample` (`Sample`), `solution` (str), `image_path` (list of str), `accu_reward_method`, `sample_id`, `level`, `passages` (list of keys shown),
+`completion_ids` (list of int).
+"""
+
+import functools
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from open_r1_kivqa.data.samples import Sample
+from open_r1_kivqa.errors import InputError
+from open_r1_kivqa.rewards.answer import METHODS, check_methods, score
+from open_r1_kivqa.rewards.extraction import EXTRACTIONS, completion_text, lenient_answer, strict_answer, think_text
+from open_r1_kivqa.rewards.format import format_reward, has_format
+
+__all__ = [
+    "EXTRACTIONS",
+    "METHODS",
+    "REWARDS",
+    "accuracy_reward",
+    "check_methods",
+    "completion_text",
+    "format_reward",
+    "has_format",
+    "lenient_answer",
+    "load_reward_functions",
+    "score",
+    "strict_answer",
+    "think_text",
+]
+
+
+def accuracy_reward(
+    prompts: list, completions: list[Any], *, sample: list[Sample], answer_extraction: str = "strict", **kwargs
+) -> list[float | None]:
+    """The score of each completion's answer under its row's method (`rewards.answer`). A completion without an answer in the demanded form scores as an empty answer does: 0."""
+    extract = EXTRACTIONS[answer_extraction]
+    return [
+        score(extract(completion_text(completion)) or "", row)
+        for completion, row in zip(completions, sample, strict=True)
+    ]
+
+
+REWARDS: dict[str, Callable[..., list[float | None]]] = {"accuracy": accuracy_reward, "format": format_reward}
+
+
+def load_reward_functions(
+    specs: list[str], answer_extraction: str = "strict"
+) -> list[Callable[..., list[float | None]]]:
+    """The reward functions that `specs` name, in that order: names of `REWARDS`, or `path/to/file.py:function` for one's own.
+
+    Each has a `__name__` of its own, under which TRL logs it (`rewards/<name>/mean`). Raises InputError if a spec cannot be loaded, two share a name, or `answer_extraction` is
+    not one of `EXTRACTIONS`. One's own file is executed.
+    """
+    if answer_extraction not in EXTRACTIONS:
+        raise InputError(f"answer_extraction is {answer_extraction!r}; choose one of {', '.join(EXTRACTIONS)}.")
+    functions = []
+    for spec in specs:
+        if spec in REWARDS:
+            function = functools.partial(
+                REWARDS[spec], **({"answer_extraction": answer_extraction} if spec == "accuracy" else {})
+            )
+            function.__name__ = spec
+        elif ".py:" in spec:
+            function = _load_own(spec)
+        else:
+            raise InputError(
+                f"Unknown reward {spec!r}; known are {', '.join(REWARDS)}, and your own as path/to/file.py:function."
+            )
+        if function.__name__ in [known.__name__ for known in functions]:
+            raise InputError(
+                f"Two rewards are called {function.__name__!r}, so their logs would mix; rename one or give it once."
+            )
+        functions.append(function)
+    return functions
+
+
+def _load_own(spec: str) -> Callable[..., list[float | None]]:
+    file, _, name = spec.rpartition(":")
+    path = Path(file).expanduser().resolve()
+    if not path.is_file():
+        raise InputError(
+            f"Reward {spec!r}: there is no file {path}; give an existing file as path/to/file.py:function."
+        )
+    module_name = f"kivqa_reward_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if module_name not in sys.modules:
+        module_spec = importlib.util.spec_from_file_location(module_name, path)
+        module = importlib.util.module_from_spec(module_spec)
+        sys.modules[module_name] = module
+        try:
+            module_spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+            raise InputError(
+                f"Reward {spec!r}: {path}{line} could not be loaded ({type(error).__name__}: {error}); run it with python to see where."
+            ) from error
+    module = sys.modules[module_name]
+    if not hasattr(module, name):
+        own = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and getattr(value, "__module__", None) == module_name
+        ]
+        raise InputError(f"Reward {spec!r}: {path} has no {name!r}; it defines {', '.join(own) or 'no function'}.")
+    function = getattr(module, name)
+    if not callable(function):
+        raise InputError(
+            f"Reward {spec!r}: {name!r} in {path} is {type(function).__name__}, not a function; name a function f(prompts, completions, **kwargs)."
+        )
+    if not hasattr(function, "__name__"):
+        raise InputError(
+            f"Reward {spec!r}: {name!r} has no __name__, under which its values are logged; define it with def."
+        )
+    return function
