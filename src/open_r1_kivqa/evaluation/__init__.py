@@ -1,0 +1,1 @@
+"""Evaluation: the same questions under several settings, scored by training's own scorer."""

@@ -1,0 +1,68 @@
+"""The predictions file of an evaluation: one record a line, written by several ranks, continued after a stop.
+
+While an evaluation runs, each rank appends to its own `predictions.rank<N>.jsonl`; at the end one rank merges them into `predictions.jsonl` in the order of the jobs, so the file
+is the same however many ranks wrote it. A record is found again by its job: (setting, row id).
+"""
+
+import json
+import os
+from pathlib import Path
+
+PREDICTIONS = "predictions.jsonl"
+
+Job = tuple[str, str]  # setting, row id
+
+
+def read_finished(folder: Path) -> dict[Job, dict]:
+    """The records of all jobs that earlier runs finished in `folder`. A last line that was cut off (a killed run) is left out; its job is done again."""
+    records = {}
+    for path in [*sorted(folder.glob("predictions.rank*.jsonl")), folder / PREDICTIONS]:
+        if path.exists():
+            for line in _whole(path.read_bytes()).splitlines():
+                record = json.loads(line)
+                records[record["setting"], record["id"]] = record
+    return records
+
+
+def discard(folder: Path) -> None:
+    """Deletes the predictions in `folder`, finished and unfinished."""
+    for path in [*folder.glob("predictions.rank*.jsonl"), folder / PREDICTIONS]:
+        path.unlink(missing_ok=True)
+
+
+class RankFile:
+    """The file one rank appends its records to. Opening it removes a last line that was cut off."""
+
+    def __init__(self, folder: Path, rank: int):
+        path = folder / f"predictions.rank{rank}.jsonl"
+        self.file = open(path, "ab")
+        self.file.truncate(len(_whole(path.read_bytes())))
+
+    def append(self, records: list[dict]) -> None:
+        """Writes the records through to the operating system, so that killing the process loses none of them."""
+        self.file.write(b"".join(_line(record) for record in records))
+        self.file.flush()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def merge(folder: Path, jobs: list[Job]) -> list[dict]:
+    """Replaces the ranks' files by `predictions.jsonl` with the records of `jobs`, in that order, and returns them."""
+    finished = read_finished(folder)
+    records = [finished[job] for job in jobs]
+    whole = folder / f"{PREDICTIONS}.tmp"
+    whole.write_bytes(b"".join(_line(record) for record in records))
+    os.replace(whole, folder / PREDICTIONS)
+    for path in folder.glob("predictions.rank*.jsonl"):
+        path.unlink()
+    return records
+
+
+def _line(record: dict) -> bytes:
+    return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+
+
+def _whole(content: bytes) -> bytes:
+    """The content up to its last line's end."""
+    return content[: content.rfind(b"\n") + 1]
