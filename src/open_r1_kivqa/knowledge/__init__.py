@@ -1,0 +1,1 @@
+"""The knowledge base and the passages that a prompt shows."""
