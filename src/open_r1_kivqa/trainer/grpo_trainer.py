@@ -146,11 +146,10 @@ class VLMGRPOTrainer(ResumeMixin, GRPOTrainer):
         )
 
     def needs_dummy_row(self) -> bool:
-        """Whether every rank must run the vision tower in every pass, because each holds a part of its weights."""
-        sharded = self.is_fsdp_enabled or (
-            self.is_deepspeed_enabled and self.accelerator.state.deepspeed_plugin.zero_stage == 3
+        """Whether every rank must run the vision tower in every pass: DeepSpeed and FSDP exchange its weights or gradients among all ranks."""
+        return (
+            self._is_vlm and (self.is_deepspeed_enabled or self.is_fsdp_enabled) and self.accelerator.num_processes > 1
         )
-        return self._is_vlm and sharded and self.accelerator.num_processes > 1
 
     def _with_dummy_row(self, tokens: dict[str, torch.Tensor]) -> dict:
         if self._dummy_row is None:

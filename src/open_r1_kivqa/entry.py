@@ -1,0 +1,57 @@
+"""What the torchrun entries share: parsing flags, one sentence for bad input, and DeepSpeed on a machine without GPU."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from .errors import InputError
+
+BAD_INPUT = 2  # exit code
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run an entry; bad input ends it with one message on stderr and exit code 2, without a traceback."""
+    try:
+        main()
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        sys.exit(BAD_INPUT)
+
+
+def parse_some(dataclasses: Sequence[type], wanted: Sequence[type], argv: Sequence[str] | None) -> tuple:
+    """Parse all flags of `dataclasses`, so that a misspelt one ends the run here, but make only the `wanted` instances.
+
+    Building transformers' TrainingArguments starts the process group. The checks of the data come before it, on rank 0 alone, since a group that waits for a long check runs into its timeout.
+    """
+    from trl import TrlParser
+
+    class Partial(TrlParser):
+        def parse_args_into_dataclasses(self, args=None, **kwargs):
+            namespace = self.parse_args(args)
+            found = vars(namespace)
+            return tuple(kind(**{name: found[name] for name in init_fields(kind)}) for kind in wanted)
+
+    return Partial(dataclasses).parse_args_and_config(args=argv)
+
+
+def parse(dataclasses: Sequence[type], argv: Sequence[str] | None) -> tuple:
+    """One instance of each dataclass, from the command line and the yaml that `--config` names."""
+    from trl import TrlParser
+
+    return TrlParser(dataclasses).parse_args_and_config(args=argv)
+
+
+def init_fields(kind: type) -> list[str]:
+    return [name for name, field in kind.__dataclass_fields__.items() if field.init]
+
+
+def start_deepspeed_without_gpu(deepspeed: str | dict | None) -> None:
+    """Let DeepSpeed run on CPUs: it takes a missing GPU for a world of one rank unless its process group is started by hand."""
+    import torch
+
+    if not deepspeed or torch.cuda.is_available() or "RANK" not in os.environ:
+        return
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    import deepspeed as library
+
+    library.init_distributed("gloo")

@@ -1,0 +1,93 @@
+"""GRPO on jsonl rows of knowledge-based visual questions.
+
+    torchrun --nproc_per_node 8 src/open_r1_kivqa/grpo_jsonl.py --config configs/kivqa.yaml \
+        --model_name_or_path Qwen/Qwen2.5-VL-3B-Instruct --deepspeed local_scripts/zero3.json \
+        --data_file_paths a.jsonl:b.jsonl --image_folders images_a:images_b --knowledge_base wiki.jsonl
+
+Every flag: arguments.py, and TRL's GRPOConfig. Bad input ends the run with one message and exit code 2 before a model is loaded.
+"""
+
+from pathlib import Path
+
+from open_r1_kivqa.arguments import DataArguments, VLMGRPOConfig, VLMModelConfig
+from open_r1_kivqa.data.checks import ensure_checked
+from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed_without_gpu
+from open_r1_kivqa.errors import InputError
+
+FLAGS = (DataArguments, VLMModelConfig, VLMGRPOConfig)
+
+
+def main(argv: list[str] | None = None):
+    """Check the data, load the model, train, save. Returns the trainer."""
+    # The process group starts when TrainingArguments is built, so the checks, which may take long on rank 0, come before.
+    data_args, model_args = parse_some(FLAGS, FLAGS[:2], argv)
+    bad_rows = ensure_checked(data_args, model_args)
+    start_deepspeed_without_gpu(argv)
+    return train(*parse(FLAGS, argv), bad_rows)
+
+
+def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMGRPOConfig, bad_rows=frozenset()):
+    """Train on checked data: what `main` does once the flags are parsed."""
+    from open_r1_kivqa.prompts import load_template
+    from open_r1_kivqa.recipe import (
+        at_most,
+        load_model_and_processor,
+        load_rows,
+        open_knowledge,
+        refuse_unsafe_training,
+        write_run_manifest,
+    )
+    from open_r1_kivqa.rewards import load_reward_functions
+    from open_r1_kivqa.trainer.checkpoints import find_checkpoint, refuse_to_overwrite
+    from open_r1_kivqa.trainer.grpo_trainer import VLMGRPOTrainer
+    from open_r1_kivqa.trainer.rollout import Rollout
+    from open_r1_kivqa.trainer.validation import GreedyValidation
+    from open_r1_kivqa.vlm_modules.parts import assert_lora_respects, frozen_parts, lora_config
+
+    refuse_unsafe_training(model_args, args)
+    checkpoint = find_checkpoint(args.resume_from_checkpoint, args.output_dir)
+    refuse_to_overwrite(args.output_dir, checkpoint)
+    rewards = load_reward_functions(args.reward_funcs, answer_extraction=args.answer_extraction)
+    rows, held_out = load_rows(data_args, bad_rows, args.seed)
+    if args.eval_strategy != "no" and held_out is None:
+        raise InputError("--eval_steps needs held-out rows: add --val_split_ratio 0.05 or --eval_data_file_paths.")
+    prompting = {
+        "template": load_template(data_args.task_type),
+        "system_prompt": data_args.system_prompt,
+        "knowledge_base": open_knowledge(data_args),
+        "level": data_args.context_level,
+        "num_passages": data_args.num_passages,
+        "seed": args.seed,
+    }
+
+    model, module, processor = load_model_and_processor(model_args, args.model_init_kwargs)
+    validation = None
+    if args.eval_strategy != "no":
+        args.metric_for_best_model, args.greater_is_better = args.metric_for_best_model or "eval_accuracy", True
+        validation = GreedyValidation(
+            rows=at_most(held_out, args.eval_max_rows, args.seed),
+            folder=Path(args.output_dir) / "evaluation",
+            max_new_tokens=args.max_completion_length,
+            batch_size=args.eval_batch_size_greedy,
+            **prompting,
+        )
+    trainer = VLMGRPOTrainer(
+        model,
+        rewards,
+        args,
+        rollout=Rollout(rows=rows, **prompting),
+        validation=validation,
+        processing_class=processor,
+        peft_config=lora_config(model, module, model_args),
+    )
+    assert_lora_respects(trainer.model, module, frozen_parts(model_args))
+    if trainer.is_world_process_zero():
+        write_run_manifest("grpo_jsonl", data_args, model_args, args, prompting["template"])
+
+    trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.save_model(args.output_dir)
+    return trainer
+
+
+if __name__ == "__main__":
+    run(main)

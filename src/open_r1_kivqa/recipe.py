@@ -1,0 +1,103 @@
+"""The steps that both training entries share, from flags to a model that is ready to train."""
+
+import dataclasses
+
+import numpy as np
+import torch
+from trl import get_quantization_config
+
+from .arguments import DataArguments, VLMModelConfig
+from .data.jsonl import Rows, split_paths
+from .data.splits import train_validation_split
+from .errors import InputError
+from .knowledge.base import KnowledgeBase
+from .manifest import write_manifest
+from .vlm_modules import module_for
+from .vlm_modules.loading import load_model, load_processor
+from .vlm_modules.parts import freeze_parts, frozen_parts
+
+
+def load_rows(data_args: DataArguments, bad_rows: frozenset[int], seed: int) -> tuple[Rows, Rows | None]:
+    """Training rows without the bad ones, and held-out rows or None."""
+    rows = Rows.open(
+        split_paths(data_args.data_file_paths),
+        split_paths(data_args.image_folders),
+        split_paths(data_args.reward_method or "") or None,
+    )
+    if bad_rows:
+        rows = rows.subset([i for i in range(len(rows)) if i not in bad_rows])
+    if data_args.eval_data_file_paths:
+        folders = data_args.eval_image_folders or data_args.image_folders
+        return rows, Rows.open(split_paths(data_args.eval_data_file_paths), split_paths(folders), None)
+    if data_args.val_split_ratio > 0:
+        train, held_out = train_validation_split(rows, data_args.val_split_ratio, seed)
+        return rows.subset(train), rows.subset(held_out)
+    return rows, None
+
+
+def at_most(rows: Rows, number: int | None, seed: int) -> Rows:
+    """`number` of the rows, drawn once and in their order; all of them for None."""
+    if number is None or number >= len(rows):
+        return rows
+    return rows.subset(np.sort(np.random.default_rng(seed).choice(len(rows), number, replace=False)))
+
+
+def open_knowledge(data_args: DataArguments) -> KnowledgeBase | None:
+    return KnowledgeBase.open(data_args.knowledge_base) if data_args.knowledge_base else None
+
+
+def refuse_unsafe_training(model_args: VLMModelConfig, training_args) -> None:
+    """Full fine-tuning of bf16 weights needs fp32 masters, which DeepSpeed's bf16 mode keeps and a plain AdamW does not.
+
+    At lr 1e-6 an update is smaller than half the spacing of bf16 numbers near the weight, so it is rounded away and the model never learns.
+    """
+    half = model_args.dtype in ("bfloat16", "float16", "auto")
+    if half and not model_args.use_peft and training_args.deepspeed is None:
+        raise InputError(
+            f"--dtype {model_args.dtype} with full fine-tuning keeps no fp32 master weights, so small updates are rounded away. Use --dtype float32 (with --bf16 true for the "
+            "arithmetic), or --deepspeed local_scripts/zero3.json, or --use_peft."
+        )
+    if half and not model_args.use_peft and not (training_args.bf16 or training_args.fp16):
+        raise InputError(
+            f"--dtype {model_args.dtype} under DeepSpeed without --bf16 true keeps no fp32 master weights, so small updates are rounded away. Add --bf16 true."
+        )
+
+
+def load_model_and_processor(model_args: VLMModelConfig, model_init_kwargs: dict | None = None):
+    """The model with its frozen parts frozen, its family's module, and the processor with the image limits set."""
+    processor = load_processor(
+        model_args.model_name_or_path,
+        min_pixels=model_args.min_pixels,
+        max_pixels=model_args.max_pixels,
+        max_anyres_num=model_args.max_anyres_num,
+        revision=model_args.model_revision,
+    )
+    model = load_model(
+        model_args.model_name_or_path,
+        dtype=model_args.dtype if model_args.dtype == "auto" else getattr(torch, model_args.dtype),
+        attn_implementation=model_args.attn_implementation,
+        revision=model_args.model_revision,
+        quantization_config=get_quantization_config(model_args),
+        **(model_init_kwargs or {}),
+    )
+    module = module_for(model.config)
+    freeze_parts(model, module, **dict.fromkeys(frozen_parts(model_args), True))
+    return model, module, processor
+
+
+def write_run_manifest(entry: str, data_args: DataArguments, model_args: VLMModelConfig, training_args, template):
+    """manifest.json in the run's folder: what it was made of. Main process only."""
+    flags = {}
+    for arguments in (data_args, model_args, training_args):
+        flags |= arguments.to_dict() if hasattr(arguments, "to_dict") else dataclasses.asdict(arguments)
+    files = split_paths(data_args.data_file_paths) + split_paths(data_args.eval_data_file_paths or "")
+    write_manifest(
+        training_args.output_dir,
+        entry=entry,
+        flags=flags,
+        model=model_args.model_name_or_path,
+        data_files=files,
+        image_folders=split_paths(data_args.image_folders),
+        knowledge_base=data_args.knowledge_base,
+        template=template,
+    )

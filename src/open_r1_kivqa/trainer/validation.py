@@ -1,0 +1,92 @@
+"""Greedy accuracy on held-out rows while training."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from accelerate.utils import gather_object
+
+from ..data.jsonl import Rows
+from ..evaluation.generate import greedy
+from ..evaluation.predict import predict
+from ..evaluation.summary import summarise
+from ..knowledge.base import KnowledgeBase
+from ..prompts import Template
+
+
+@dataclass
+class GreedyValidation:
+    """What `evaluate_jsonl.py` does in the setting `normal`, on the weights in hand.
+
+    Attributes:
+        rows: the held-out rows; each rank answers every n-th of them.
+        folder: predictions go to `folder/step-N.jsonl`, one row a line.
+    """
+
+    rows: Rows
+    template: Template
+    folder: Path
+    max_new_tokens: int
+    batch_size: int
+    seed: int
+    knowledge_base: KnowledgeBase | None = None
+    system_prompt: str | None = None
+    level: str = "retrieved"
+    num_passages: int = 5
+
+    def __call__(self, trainer) -> dict[str, float]:
+        """Metrics over all ranks' rows, the same on every rank: eval_accuracy (lenient extraction, the mean over question types), eval_accuracy_strict, eval_format, and one accuracy for each split."""
+        accelerator = trainer.accelerator
+        mine = [self.rows[i] for i in range(accelerator.process_index, len(self.rows), accelerator.num_processes)]
+
+        def generate(prompts):
+            return greedy(
+                trainer.model_wrapped,
+                trainer.processing_class,
+                prompts,
+                max_new_tokens=self.max_new_tokens,
+                batch_size=self.batch_size,
+                accelerator=accelerator,
+                gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
+            )
+
+        devices = [accelerator.device] if accelerator.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):  # evaluating must not change what is sampled next
+            records = predict(
+                mine,
+                "normal",
+                generate=generate,
+                kb=self.knowledge_base,
+                template=self.template,
+                system_prompt=self.system_prompt,
+                level=self.level,
+                num_passages=self.num_passages,
+                seed=self.seed,
+            )
+        records = gather_object(records)
+        if accelerator.is_main_process:
+            write_predictions(self.folder / f"step-{trainer.state.global_step}.jsonl", records)
+        return self.metrics(records)
+
+    @staticmethod
+    def metrics(records: list[dict]) -> dict[str, float]:
+        splits = summarise(records)["splits"]
+        metrics = {}
+        for name in ("accuracy", "accuracy_strict", "format"):
+            scored = [(split[name], split["n"]) for split in splits.values() if split[name] is not None]
+            if scored:
+                metrics[f"eval_{name}"] = sum(value * n for value, n in scored) / sum(n for _, n in scored)
+        if len(splits) > 1:
+            metrics |= {f"eval_accuracy/{name}": split["accuracy"] for name, split in splits.items()}
+        return metrics
+
+
+def write_predictions(path: Path, records: list[dict]) -> None:
+    """One record a line, written aside and then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_suffix(".tmp")
+    with aside.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    os.replace(aside, path)
