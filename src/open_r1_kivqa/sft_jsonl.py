@@ -1,0 +1,77 @@
+"""Supervised cold-start training on jsonl rows whose last turn is the response to learn.
+
+    torchrun --nproc_per_node 8 src/open_r1_kivqa/sft_jsonl.py --config configs/sft.yaml \
+        --model_name_or_path Qwen/Qwen2.5-VL-3B-Instruct --deepspeed local_scripts/zero3.json \
+        --data_file_paths cold_start.jsonl --image_folders images --output_dir outputs/sft
+
+Every flag: arguments.py, and TRL's SFTConfig. Bad input ends the run with one message and exit code 2 before a model is loaded.
+"""
+
+from open_r1_kivqa.arguments import DataArguments, VLMModelConfig, VLMSFTConfig
+from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed_without_gpu
+
+FLAGS = (DataArguments, VLMModelConfig, VLMSFTConfig)
+
+
+def main(argv: list[str] | None = None):
+    """Check the data, load the model, train, save. Returns the trainer."""
+    from open_r1_kivqa.data.checks import ensure_checked
+
+    # The process group starts when TrainingArguments is built, so the checks, which may take long on rank 0, come before.
+    data_args, model_args = parse_some(FLAGS, FLAGS[:2], argv)
+    bad_rows = ensure_checked(data_args, model_args)
+    start_deepspeed_without_gpu(argv)
+    return train(*parse(FLAGS, argv), bad_rows)
+
+
+def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMSFTConfig, bad_rows=frozenset()):
+    """Train on checked data: what `main` does once the flags are parsed."""
+    from open_r1_kivqa.errors import InputError
+    from open_r1_kivqa.prompts import load_template
+    from open_r1_kivqa.recipe import (
+        load_model_and_processor,
+        load_rows,
+        open_knowledge,
+        refuse_unsafe_training,
+        write_run_manifest,
+    )
+    from open_r1_kivqa.trainer.checkpoints import find_checkpoint, refuse_to_overwrite
+    from open_r1_kivqa.trainer.sft_trainer import PromptCompletions, VLMSFTTrainer
+    from open_r1_kivqa.vlm_modules.parts import assert_lora_respects, frozen_parts, lora_config, parameter_report
+
+    refuse_unsafe_training(model_args, args)
+    checkpoint = find_checkpoint(args.resume_from_checkpoint, args.output_dir)
+    refuse_to_overwrite(args.output_dir, checkpoint)
+    rows, held_out = load_rows(data_args, bad_rows, args.seed)
+    if held_out is None and args.eval_strategy != "no":
+        raise InputError("--eval_strategy wants held-out rows: give --val_split_ratio or --eval_data_file_paths.")
+    prompting = {
+        "template": load_template(data_args.task_type),
+        "system_prompt": data_args.system_prompt,
+        "knowledge_base": open_knowledge(data_args),
+        "level": data_args.context_level,
+        "num_passages": data_args.num_passages,
+        "seed": args.seed,
+    }
+
+    model, module, processor = load_model_and_processor(model_args, args.model_init_kwargs)
+    trainer = VLMSFTTrainer(
+        model,
+        args,
+        examples=PromptCompletions(rows, **prompting),
+        held_out=PromptCompletions(held_out, **prompting) if held_out is not None else None,
+        processing_class=processor,
+        peft_config=lora_config(model, module, model_args),
+    )
+    assert_lora_respects(trainer.model, module, frozen_parts(model_args))
+    if trainer.is_world_process_zero():
+        print(parameter_report(trainer.model, module), flush=True)
+        write_run_manifest("sft_jsonl", data_args, model_args, args, prompting["template"])
+
+    trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.save_model(args.output_dir)
+    return trainer
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,131 @@
+"""TRL's SFTTrainer for vision-language models on jsonl rows: supervised cold-start training, with the loss on the response only.
+
+Departures from the stock trainer:
+- a row is read, its passages chosen and its prompt built when a batch wants it (`PromptCompletions`); the dataset itself holds row numbers;
+- a batch without any image also runs where ranks share the vision tower's weights or gradients (`compute_loss`);
+- checkpoints resume exactly, their weights included (`ResumeMixin`).
+
+Image decoding, tokenisation and labels are TRL's own collator's.
+"""
+
+from dataclasses import dataclass
+
+from datasets import Dataset
+from transformers import TrainerCallback
+from trl import SFTConfig, SFTTrainer
+
+from ..data.jsonl import Rows
+from ..errors import InputError
+from ..knowledge.base import KnowledgeBase
+from ..knowledge.context import choose_passages
+from ..prompts import Template, build_completion, build_prompt
+from .checkpoints import ResumeMixin, SaveOnSigterm
+from .rollout import ROW, row_dataset
+from .vision_rows import DummyRow
+
+
+@dataclass
+class PromptCompletions:
+    """A transform for a dataset of row numbers: {"row": [numbers]} to TRL's prompt-completion examples.
+
+    Attributes:
+        level, num_passages: which passages prompts show; see `knowledge.context.choose_passages`.
+        epoch: how often each row was drawn before, so that another epoch shows another order; None for held-out rows, whose passages stay the same.
+    """
+
+    rows: Rows
+    template: Template
+    seed: int
+    knowledge_base: KnowledgeBase | None = None
+    system_prompt: str | None = None
+    level: str = "retrieved"
+    num_passages: int = 5
+    epoch: int | None = None
+
+    def __call__(self, batch: dict[str, list[int]]) -> dict[str, list]:
+        """Columns `prompt` and `completion` (messages of blocks) and `images` (paths, [] for none), one entry a row."""
+        examples = [self.example(number) for number in batch[ROW]]
+        return {column: [example[column] for example in examples] for column in ("prompt", "completion", "images")}
+
+    def example(self, number: int) -> dict:
+        sample = self.rows[number]
+        passages = choose_passages(
+            sample,
+            self.knowledge_base,
+            level=self.level,
+            num_passages=self.num_passages,
+            seed=self.seed,
+            draw=self.epoch,
+        )
+        prompt = build_prompt(sample, passages, self.template, system_prompt=self.system_prompt)
+        # TRL's collator fills image blocks from the column `images`, in order, and wants them empty.
+        for message in prompt:
+            message["content"] = [
+                {"type": "image"} if block["type"] == "image" else block for block in message["content"]
+            ]
+        return {"prompt": prompt, "completion": build_completion(sample), "images": list(sample.images)}
+
+    def dataset(self) -> Dataset:
+        return row_dataset(self.rows).with_transform(self)
+
+
+class VLMSFTTrainer(ResumeMixin, SFTTrainer):
+    """Supervised training on rows of images, questions, passages and responses.
+
+    Args:
+        examples: the training rows; held_out: the evaluation's rows, or None. Evaluation reports the loss and the share of response tokens that are the model's first choice.
+
+    The other arguments are `SFTTrainer`'s.
+    """
+
+    def __init__(
+        self,
+        model,
+        args: SFTConfig,
+        *,
+        examples: PromptCompletions,
+        held_out: PromptCompletions | None = None,
+        **kwargs,
+    ):
+        if args.dataloader_persistent_workers:
+            raise InputError(
+                "--dataloader_persistent_workers would show every epoch the first one's passages, since its workers never hear of the next epoch: leave the flag out."
+            )
+        self._dummy_row = None
+        examples.epoch = 0
+        super().__init__(
+            model,
+            args,
+            train_dataset=examples.dataset(),
+            eval_dataset=held_out.dataset() if held_out is not None else None,
+            **kwargs,
+        )
+        self.add_callback(_TellEpoch(examples))
+        self.add_callback(SaveOnSigterm(self))
+
+    def compute_loss(self, model, inputs, *args, **kwargs):
+        if "pixel_values" not in inputs and self.needs_dummy_row():
+            inputs = self._with_dummy_row(inputs)
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
+    def needs_dummy_row(self) -> bool:
+        """Whether every rank must run the vision tower in every pass: DeepSpeed and FSDP exchange its weights or gradients among all ranks."""
+        return (self.is_deepspeed_enabled or self.is_fsdp_enabled) and self.accelerator.num_processes > 1
+
+    def _with_dummy_row(self, inputs: dict) -> dict:
+        """One more row, with an image and no labels: it adds nothing to the loss or to any gradient (its few tokens count in `num_tokens`)."""
+        if self._dummy_row is None:
+            self._dummy_row = DummyRow.of(self.processing_class)
+        joined = self._dummy_row.append_to(dict(inputs), self._dummy_row.fill(labels=-100))
+        images = {key: value.to(joined["input_ids"].device) for key, value in self._dummy_row.image_inputs.items()}
+        return {**joined, **images}
+
+
+class _TellEpoch(TrainerCallback):
+    """Runs before the epoch's loader starts, so before its workers copy the dataset."""
+
+    def __init__(self, examples: PromptCompletions):
+        self.examples = examples
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        self.examples.epoch = int(state.epoch or 0)
