@@ -42,7 +42,7 @@ def _summarise_split(by_setting: dict[str, list[dict]], seed: int, resamples: in
     draws = rng.multinomial(len(entities), np.full(len(entities), 1 / len(entities)), size=resamples)
     settings, drawn = {}, {}
     for setting, records in by_setting.items():
-        measures = {name: _macro_average(records, key) for name, key in MEASURES.items()}
+        measures = {name: macro_average(records, key) for name, key in MEASURES.items()}
         sums, counts = _tally(records, "correct_lenient", entities)
         drawn[setting] = macro(draws @ sums, draws @ counts)
         settings[setting] = measures | {
@@ -55,7 +55,7 @@ def _summarise_split(by_setting: dict[str, list[dict]], seed: int, resamples: in
     if "normal" in settings:
         types = sorted({record["question_type"] or "" for record in by_setting["normal"]})
         scores["question_types"] = {
-            name: _macro_average(
+            name: macro_average(
                 [r for r in by_setting["normal"] if (r["question_type"] or "") == name], "correct_lenient"
             )
             for name in types
@@ -91,7 +91,8 @@ def _tally(records: list[dict], key: str, clusters: list[tuple[str, str]]) -> tu
     return sums, counts
 
 
-def _macro_average(records: list[dict], key: str) -> float | None:
+def macro_average(records: list[dict], key: str) -> float | None:
+    """Mean over question types of the mean of the records' values under `key`; None if all are None."""
     sums, counts = _tally(records, key, sorted({_cluster(record) for record in records}))
     average = float(macro(sums.sum(axis=0), counts.sum(axis=0)))
     return None if math.isnan(average) else average

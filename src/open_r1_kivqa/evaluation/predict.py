@@ -1,0 +1,134 @@
+"""From rows to records: builds each row's prompt under a setting, has it answered, and scores the answer as training does."""
+
+from collections.abc import Callable, Sequence
+
+from ..data.samples import Sample
+from ..knowledge.base import KnowledgeBase, Passage
+from ..knowledge.context import choose_passages
+from ..prompts import Template, build_prompt, neutralise
+from ..rewards import has_format, lenient_answer, score, strict_answer, think_text
+from ..rewards.answer import normalise
+from .settings import SETTINGS, apply_setting, pictures_of
+
+
+def predict(
+    samples: Sequence[Sample],
+    setting: str,
+    *,
+    generate: Callable[[list[list[dict]]], list[str]],
+    kb: KnowledgeBase | None,
+    template: Template,
+    system_prompt: str | None,
+    level: str,
+    num_passages: int,
+    seed: int,
+    pictures: dict[str, list[tuple[str, str]]] | None = None,
+) -> list[dict]:
+    """Answers the rows under one of SETTINGS, in one call of `generate`.
+
+    Args:
+        generate: prompts to the texts of their answers, in order.
+        level, num_passages, seed: as for `choose_passages`; a setting may have a level of its own.
+        pictures: what `wrong_image` draws from, of `pictures_of`; default: the pictures of `samples`.
+
+    Returns:
+        A record for each row, in order: "id", "split", "setting", "question_type", "entity", "prediction" (the whole text), "answer_strict" and "answer_lenient" (None if
+        there is none), "correct_strict" and "correct_lenient" (the scorer's value in [0, 1]; None where it doesn't apply to the row), "format" (bool), "pick" and "copy" (see
+        `quoted`; None without knowledge base), "passages" (keys shown, in order), "image_paths" (shown).
+    """
+    if SETTINGS[setting].images == "other" and pictures is None:
+        pictures = pictures_of(samples)
+    with_images = SETTINGS[setting].images != "none"
+    shown = [apply_setting(setting, sample, pictures or {}) for sample in samples]
+    passages = [
+        choose_passages(
+            sample, kb, level=SETTINGS[setting].level or level, num_passages=num_passages, seed=seed, draw=None
+        )
+        for sample in samples
+    ]
+    prompts = [
+        build_prompt(sample, its_passages, template, system_prompt=system_prompt, with_images=with_images)
+        for sample, its_passages in zip(shown, passages, strict=True)
+    ]
+    texts = generate(prompts)
+    return [
+        {
+            "id": sample.id,
+            "split": sample.split,
+            "setting": setting,
+            "question_type": sample.question_type,
+            "entity": sample.entity,
+            "prediction": text,
+            **score_text(text, sample),
+            **quoted(text, sample, its_passages, kb, template),
+            "passages": [passage.key for passage in its_passages],
+            "image_paths": list(sample.images) if with_images else [],
+        }
+        for sample, its_passages, text in zip(shown, passages, texts, strict=True)
+    ]
+
+
+def score_text(text: str, sample: Sample) -> dict:
+    """The part of a record that tells what was answered and whether it is right."""
+    strict, lenient = strict_answer(text), lenient_answer(text)
+    return {
+        "answer_strict": strict,
+        "answer_lenient": lenient,
+        "correct_strict": score(strict or "", sample),
+        "correct_lenient": score(lenient or "", sample),
+        "format": has_format(text),
+    }
+
+
+def quoted(
+    text: str, sample: Sample, passages: list[Passage], kb: KnowledgeBase | None, template: Template
+) -> dict[str, bool | None]:
+    """Whether the reasoning quotes the gold passage ("pick"), and whether the answer is the fact quoted ("copy").
+
+    The quote is the last line of the reasoning that isn't empty. Quote and passages are compared word by word, as `rewards.answer.normalise` writes them.
+
+    pick  the quote stands in a gold passage as the prompt shows it and in no other passage shown. Where no gold passage is shown, the row's evidence takes its place. None without
+          knowledge base, or if the row names no evidence.
+    copy  the answer (lenient) is the fact quoted: what follows the quote's last ": ", or in a quote without one, the words it ends with. None without knowledge base.
+
+    Without reasoning both are False.
+    """
+    if kb is None:
+        return {"pick": None, "copy": None}
+    lines = (think_text(text) or "").strip().splitlines()
+    quote = lines[-1].strip() if lines else ""
+    _, colon, fact = quote.rpartition(": ")
+    answer = normalise(lenient_answer(text) or "")
+    copy = bool(answer) and (answer == normalise(fact) if colon else _has_end(normalise(quote), answer))
+    if not sample.evidence:
+        return {"pick": None, "copy": copy}
+    gold = [passage for passage in passages if passage.key in sample.evidence]
+    gold = gold or [kb.passage(key) for key in sample.evidence]
+    others = [passage for passage in passages if passage.key not in sample.evidence]
+    words = normalise(quote)
+    pick = (
+        bool(words)
+        and any(_has_words(_shown(passage, template), words) for passage in gold)
+        and not any(_has_words(_shown(passage, template), words) for passage in others)
+    )
+    return {"pick": pick, "copy": copy}
+
+
+def _shown(passage: Passage, template: Template) -> str:
+    """A passage as the prompt shows it, but for its number."""
+    return normalise(
+        template.passage.format(
+            number="",
+            title=neutralise(passage.title),
+            section=neutralise(passage.section),
+            text=neutralise(passage.text),
+        )
+    )
+
+
+def _has_words(text: str, words: str) -> bool:
+    return f" {words} " in f" {text} "
+
+
+def _has_end(text: str, words: str) -> bool:
+    return f" {text}".endswith(f" {words}")
