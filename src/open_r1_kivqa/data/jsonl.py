@@ -37,7 +37,7 @@ class Rows(Sequence[Sample]):
         Args:
             data_file_paths: jsonl files, UTF-8.
             image_folders: one for each file, or one for all; may be empty if no row has an image.
-            reward_methods: one for each file, or None: every file "default". A row's own method goes first.
+            reward_methods: one for each file, or one for all; None means "default". A row's own method goes first.
 
         Raises:
             InputError: a file or folder is missing, a file is not jsonl, or the numbers do not match.
@@ -51,9 +51,10 @@ class Rows(Sequence[Sample]):
             raise InputError(
                 f"{number} data file(s) but {len(image_folders)} image folders; give one folder for all files or one for each."
             )
-        if reward_methods and len(reward_methods) != number:
+        methods = reward_methods or ["default"]
+        if len(methods) not in (1, number):
             raise InputError(
-                f"{number} data file(s) but {len(reward_methods)} reward method(s); give one for each file or none."
+                f"{number} data file(s) but {len(methods)} reward methods; give one method for all files or one for each."
             )
         for folder in image_folders:
             if not os.path.isdir(folder):
@@ -62,7 +63,8 @@ class Rows(Sequence[Sample]):
                 )
         folders = [os.path.abspath(folder) for folder in image_folders] or [""]
         folders = folders * number if len(folders) == 1 else folders
-        return cls([JsonLines(path) for path in data_file_paths], folders, reward_methods or ["default"] * number)
+        methods = methods * number if len(methods) == 1 else methods
+        return cls([JsonLines(path) for path in data_file_paths], folders, methods)
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if self._indices is None else len(self._indices)

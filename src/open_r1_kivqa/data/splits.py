@@ -65,7 +65,7 @@ def _closest_sum(sizes: np.ndarray, target: int) -> list[int]:
     if total == target and len(chosen) < len(sizes):
         return chosen
     # Subset sum: bit s of `reachable` is set once some sizes add up to s; `last[s]` is the size that closed s first.
-    limit = min(2 * target, int(sizes.sum()) - 1)
+    limit = min(max(2 * target, int(sizes.min())), int(sizes.sum()) - 1)
     mask = (1 << (limit + 1)) - 1
     reachable, last = 1, {}
     for i, size in enumerate(sizes.tolist()):
