@@ -63,7 +63,8 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMGRPOCon
     model, module, processor = load_model_and_processor(model_args, args.model_init_kwargs)
     validation = None
     if args.eval_strategy != "no":
-        args.metric_for_best_model, args.greater_is_better = args.metric_for_best_model or "eval_accuracy", True
+        if args.metric_for_best_model is None:
+            args.metric_for_best_model, args.greater_is_better = "eval_accuracy", True
         validation = GreedyValidation(
             rows=at_most(held_out, args.eval_max_rows, args.seed),
             folder=Path(args.output_dir) / "evaluation",

@@ -1,0 +1,71 @@
+"""Builds a trainer on the small data set, for the tests of this folder."""
+
+from pathlib import Path
+
+from open_r1_kivqa.arguments import VLMGRPOConfig, VLMModelConfig
+from open_r1_kivqa.data.jsonl import Rows
+from open_r1_kivqa.knowledge.base import KnowledgeBase
+from open_r1_kivqa.prompts import load_template
+from open_r1_kivqa.recipe import load_model_and_processor
+from open_r1_kivqa.trainer.grpo_trainer import VLMGRPOTrainer
+from open_r1_kivqa.trainer.rollout import Rollout
+from open_r1_kivqa.vlm_modules.parts import lora_config
+
+
+def vowels(prompts, completions, **kwargs):
+    """A reward that a random model gets in varying amounts."""
+    texts = [completion[0]["content"] for completion in completions]
+    return [sum(text.count(vowel) for vowel in "aeiou") / 20 for text in texts]
+
+
+def config(output_dir: Path | str, **options) -> VLMGRPOConfig:
+    defaults = {
+        "output_dir": str(output_dir),
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "per_device_train_batch_size": 4,
+        "num_generations": 2,
+        "max_completion_length": 6,
+        "learning_rate": 1e-3,
+        "max_steps": 2,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "seed": 7,
+    }
+    return VLMGRPOConfig(**{**defaults, **options})
+
+
+def make_trainer(
+    model_path: str, flags: dict[str, str], args: VLMGRPOConfig, model_flags: dict | None = None, **options
+) -> VLMGRPOTrainer:
+    """A trainer as grpo_jsonl.py builds it, with the reward above unless `reward_funcs` says otherwise."""
+    model_args = VLMModelConfig(model_name_or_path=model_path, **(model_flags or {}))
+    model, module, processor = load_model_and_processor(model_args)
+    rollout = Rollout(
+        Rows.open([flags["data_file_paths"]], [flags["image_folders"]], None),
+        load_template("kivqa"),
+        seed=args.seed,
+        knowledge_base=KnowledgeBase.open(flags["knowledge_base"]),
+        system_prompt="",
+        num_passages=2,
+    )
+    return VLMGRPOTrainer(
+        model,
+        options.pop("reward_funcs", [vowels]),
+        args,
+        rollout=rollout,
+        processing_class=processor,
+        peft_config=lora_config(model, module, model_args),
+        **options,
+    )
+
+
+def losses(trainer) -> list[float]:
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+def weights(trainer) -> dict:
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}

@@ -1,0 +1,138 @@
+import json
+import os
+import signal
+
+import pytest
+import torch
+from grpo_run import config, losses, make_trainer, weights
+from tiny import FAMILIES
+from training_rows import write_data
+
+from open_r1_kivqa.errors import InputError
+from open_r1_kivqa.trainer.checkpoints import find_checkpoint, refuse_to_overwrite
+
+WHOLE = {"global_step": 1, "resumable": True}
+
+
+def checkpoint(folder, number, marker=WHOLE):
+    path = folder / f"checkpoint-{number}"
+    path.mkdir()
+    if marker is not None:
+        (path / "complete.json").write_text(json.dumps(marker))
+    return path
+
+
+class TestFindCheckpoint:
+    def test_true_takes_the_newest_complete_one(self, tmp_path):
+        checkpoint(tmp_path, 9)
+        checkpoint(tmp_path, 10)
+        checkpoint(tmp_path, 11, marker={"global_step": 11, "resumable": False})
+        checkpoint(tmp_path, 12, marker=None)
+        assert find_checkpoint("true", str(tmp_path)) == str(tmp_path / "checkpoint-10")
+
+    @pytest.mark.parametrize("value", [None, "false", "False", ""])
+    def test_a_fresh_start(self, value, tmp_path):
+        checkpoint(tmp_path, 9)
+        assert find_checkpoint(value, str(tmp_path)) is None
+
+    def test_nothing_to_resume_from(self, tmp_path):
+        with pytest.raises(InputError, match="holds no complete checkpoint"):
+            find_checkpoint("true", str(tmp_path))
+
+    def test_a_folder_that_is_not_there_or_not_whole(self, tmp_path):
+        with pytest.raises(InputError, match="no such folder"):
+            find_checkpoint(str(tmp_path / "checkpoint-1"), str(tmp_path))
+        with pytest.raises(InputError, match="interrupted"):
+            find_checkpoint(str(checkpoint(tmp_path, 2, marker=None)), str(tmp_path))
+        inside = checkpoint(tmp_path, 3, marker={"global_step": 3, "resumable": False})
+        with pytest.raises(InputError, match="inside a generation batch"):
+            find_checkpoint(str(inside), str(tmp_path))
+
+    def test_a_fresh_start_over_an_old_run_is_refused(self, tmp_path):
+        refuse_to_overwrite(str(tmp_path), None)
+        path = checkpoint(tmp_path, 2)
+        refuse_to_overwrite(str(tmp_path), str(path))
+        with pytest.raises(InputError, match="--resume_from_checkpoint true"):
+            refuse_to_overwrite(str(tmp_path), None)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
+def test_a_resumed_run_reaches_the_same_weights_and_losses(family, lora, tiny_model, tmp_path):
+    """Eight rows are four steps an epoch: the checkpoint at step 3 lies in epoch 0, step 5 and 6 in epoch 1."""
+    flags = write_data(tmp_path / "data")
+    model_flags = {"use_peft": True, "lora_r": 4} if lora else {}
+    options = {"max_steps": 6, "save_strategy": "steps", "save_steps": 3, "num_iterations": 1, "logging_steps": 1}
+    unbroken = make_trainer(tiny_model(family), flags, config(tmp_path / "a", **options), model_flags)
+    unbroken.train()
+    resumed = make_trainer(tiny_model(family), flags, config(tmp_path / "b", **options), model_flags)
+    resumed.train(resume_from_checkpoint=find_checkpoint(str(tmp_path / "a" / "checkpoint-3"), ""))
+    assert losses(resumed) == losses(unbroken)  # the first three come from the checkpoint's history
+    after = weights(resumed)
+    for name, value in weights(unbroken).items():
+        assert torch.equal(after[name], value), name
+    assert resumed.rollout.draws.tolist() == unbroken.rollout.draws.tolist()
+    assert unbroken.rollout.draws.sum() == 12
+
+
+@pytest.mark.parametrize("step", [1, 4, 5])
+def test_resuming_anywhere_draws_the_same_rows(step, tiny_model, tmp_path):
+    """Also from the end of an epoch (4) and within the second (5), where the stock sampler replays epoch 0."""
+    flags = write_data(tmp_path / "data")
+    drawn = []
+
+    def record(prompts, completions, sample_id, **kwargs):
+        drawn.append(tuple(sample_id))
+        return [float(len(completion[0]["content"])) for completion in completions]
+
+    options = {"max_steps": 8, "save_strategy": "steps", "save_steps": 1}
+    make_trainer(tiny_model("qwen2_5_vl"), flags, config(tmp_path / "a", **options), reward_funcs=[record]).train()
+    unbroken = drawn.copy()
+    drawn.clear()
+    make_trainer(tiny_model("qwen2_5_vl"), flags, config(tmp_path / "b", **options), reward_funcs=[record]).train(
+        resume_from_checkpoint=str(tmp_path / "a" / f"checkpoint-{step}")
+    )
+    assert len(unbroken) == 8 and drawn == unbroken[step:]
+    assert unbroken[:4] != unbroken[4:]
+
+
+def test_sigterm_saves_at_the_next_boundary_and_the_run_goes_on_from_there(tiny_model, tmp_path):
+    """One generation batch feeds two steps here: the signal in step 1 is answered after step 2."""
+    flags = write_data(tmp_path / "data")
+
+    def interrupt(prompts, completions, **kwargs):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return [float(len(completion[0]["content"])) for completion in completions]
+
+    options = {"max_steps": 4, "steps_per_generation": 2, "save_strategy": "no"}
+    trainer = make_trainer(
+        tiny_model("qwen2_5_vl"), flags, config(tmp_path / "run", **options), reward_funcs=[interrupt]
+    )
+    previous = signal.getsignal(signal.SIGTERM)
+    trainer.train()
+    assert signal.getsignal(signal.SIGTERM) is previous
+    assert trainer.state.global_step == 2
+    found = find_checkpoint("true", str(tmp_path / "run"))
+    assert found.endswith("checkpoint-2")
+    resumed = make_trainer(tiny_model("qwen2_5_vl"), flags, config(tmp_path / "run", **options))
+    resumed.train(resume_from_checkpoint=found)
+    assert resumed.state.global_step == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "nearest"),
+    [
+        ({"steps_per_generation": 4, "save_steps": 6}, "Use 4 or 8"),
+        ({"steps_per_generation": 4, "save_steps": 3}, "Use 4"),
+        ({"num_iterations": 2, "save_steps": 5}, "Use 4 or 6"),
+        ({"steps_per_generation": 2, "gradient_accumulation_steps": 3, "save_steps": 3}, "Use 2 or 4"),
+    ],
+)
+def test_checkpoints_inside_a_generation_batch_are_refused(options, nearest, tmp_path):
+    with pytest.raises(InputError, match=nearest):
+        config(tmp_path, save_strategy="steps", **options)
+
+
+def test_checkpoints_on_boundaries_are_taken(tmp_path):
+    config(tmp_path, save_strategy="steps", steps_per_generation=4, gradient_accumulation_steps=2, save_steps=6)
+    config(tmp_path, save_strategy="steps", steps_per_generation=2, gradient_accumulation_steps=4, save_steps=1)
