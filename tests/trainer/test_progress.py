@@ -175,5 +175,6 @@ def test_terminal_gets_a_bar(line_trainer):
 def test_window_is_a_whole_number_of_generation_batches(tmp_path):
     report = PhaseReport(PhaseTimer())
     for steps_per_generation, window in ((4, 4), (12, 6), (32, 8)):  # 1, 3 and 8 steps a generation batch
-        report.on_train_begin(grpo_config(tmp_path, steps_per_generation=steps_per_generation), None, None)
+        config = grpo_config(tmp_path, steps_per_generation=steps_per_generation, save_strategy="no")
+        report.on_train_begin(config, None, None)
         assert report.window == window

@@ -143,7 +143,7 @@ def evaluation_words(logs: dict) -> str:
 
 
 def duration(seconds: float) -> str:
-    """40 -> `40 s`, 200 -> `3 min`, 5000 -> `1 h 23 min`."""
+    """40 -> `40 s`, 200 -> `3 min`, 9000 -> `2 h 30 min`."""
     minutes = round(seconds / 60)
     if seconds < 100:
         return f"{seconds:.0f} s"

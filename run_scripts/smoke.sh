@@ -1,0 +1,23 @@
+# Sourced by the recipes. With SMOKE=1 a recipe runs two steps on the embedded data and a tiny random model of its family,
+# on two processes, also without a GPU: it shows that flags, DeepSpeed and data fit together, and nothing about learning.
+#
+# Reads `family`; replaces model, data, images, knowledge, output and gpus; sets `smoke`, the flags that come last.
+
+PATH=$PWD/.venv/bin:$PATH
+[ -x .venv-vllm/bin/python ] && PATH=$PWD/.venv-vllm/bin:$PATH # made by `setup.sh --gpu`
+
+smoke=()
+if [ "${SMOKE:-0}" = 1 ]; then
+    export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
+    output=${SMOKE_OUTPUT:-outputs/smoke/$(basename "$0" .sh)}
+    rm -rf "$output"
+    model=$(python tests/tiny.py $family "$output/tiny_$family")
+    demo=src/open_r1_kivqa/demo/data
+    data=$demo/train.jsonl images=$demo/images knowledge=$demo/knowledge.jsonl
+    output=$output/run
+    gpus=2
+    smoke=(--max_steps 2 --per_device_train_batch_size 2 --gradient_accumulation_steps 1 --num_train_epochs 1)
+    case $(basename "$0") in
+        run_grpo_*) smoke+=(--num_generations 4 --max_completion_length 16 --save_steps 2 --eval_steps 2 --eval_max_rows 4) ;;
+    esac
+fi

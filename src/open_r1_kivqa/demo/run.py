@@ -1,0 +1,159 @@
+"""The demo: a tiny Qwen2.5-VL before and after reinforcement learning on the embedded questions.
+
+Evaluates the checkpoint that comes with the package, trains it with configs/demo.yaml through the same entry as any real
+run, evaluates what came out, and prints both side by side. Each step is a process of its own, as torchrun would start it;
+the first one that fails ends the demo. `outputs/demo/summary.json` is written last:
+
+    {"splits": {split: {"before": {"accuracy", "no_image", "wrong_image", "pick", "copy", "format"}, "after": {...}}},
+     "zero_advantage_share": share of groups whose completions all got the same reward, "wall_s": seconds}
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ..errors import InputError
+from . import CHECKPOINT, EVAL, IMAGES, KNOWLEDGE
+
+CONFIG = Path(__file__).parents[3] / "configs" / "demo.yaml"
+MARKER = ".kivqa-demo"  # lies in a folder that an earlier demo filled, which a new one may clear
+STEPS = ("before", "training", "after")
+SETTINGS = ("normal", "no_image", "wrong_image")
+MEASURES = ("accuracy", "no_image", "wrong_image", "pick", "copy", "format")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the demo; `argv` as for the command line. Gives the exit code."""
+    parser = argparse.ArgumentParser(prog="kivqa demo", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--seed", type=int, default=42, help="seeds training and what evaluation draws")
+    parser.add_argument(
+        "--output_dir", type=Path, default=Path("outputs/demo"), help="folder of everything the demo writes"
+    )
+    parser.add_argument("--max_steps", type=int, help="optimizer steps; default: as configs/demo.yaml says")
+    args = parser.parse_args(argv)
+    if not CONFIG.is_file():
+        raise InputError(f"{CONFIG} is missing: the demo runs from a checkout of this project.")
+
+    started = time.monotonic()
+    folder = clear(args.output_dir)
+    evaluate(CHECKPOINT, folder / "before", args.seed)
+    train(folder / "training", args.seed, args.max_steps)
+    evaluate(folder / "training", folder / "after", args.seed)
+    summary = summarise(folder, time.monotonic() - started)
+    aside = folder / "summary.tmp"
+    aside.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    aside.replace(folder / "summary.json")
+    show(summary, folder)
+    return 0
+
+
+def clear(folder: Path) -> Path:
+    """Makes the folder, without what an earlier demo left in it.
+
+    Raises:
+        InputError: it holds something else.
+    """
+    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / MARKER).exists())):
+        raise InputError(f"--output_dir {folder} holds something that no demo wrote: give a new or an empty folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARKER).touch()
+    (folder / "summary.json").unlink(missing_ok=True)
+    for step in STEPS:
+        if (folder / step).exists():
+            shutil.rmtree(folder / step)
+    return folder
+
+
+def evaluate(model: Path, folder: Path, seed: int) -> None:
+    """Scores of `model` on every split of the embedded questions, into `folder`/summary.json."""
+    run_entry(
+        "evaluate_jsonl",
+        model_name_or_path=model,
+        output_dir=folder,
+        seed=seed,
+        settings=",".join(SETTINGS),
+        data_file_paths=EVAL,
+        image_folders=IMAGES,
+        knowledge_base=KNOWLEDGE,
+    )
+
+
+def train(folder: Path, seed: int, max_steps: int | None) -> None:
+    """Reinforcement learning from the embedded checkpoint, into `folder`."""
+    more = {} if max_steps is None else {"max_steps": max_steps}
+    run_entry("grpo_jsonl", config=CONFIG, output_dir=folder, seed=seed, **more)
+
+
+def run_entry(entry: str, **flags) -> None:
+    """Starts one of the package's entries and waits for it.
+
+    Raises:
+        SystemExit: it failed; with its exit code.
+    """
+    command = [sys.executable, "-m", f"open_r1_kivqa.{entry}"]
+    for name, value in flags.items():
+        command += [f"--{name}", str(value)]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}  # everything is here
+    done = subprocess.run(command, env=environment)
+    if done.returncode:
+        print(
+            f"kivqa demo: {entry} failed with exit code {done.returncode}; its own words stand above.", file=sys.stderr
+        )
+        raise SystemExit(done.returncode)
+
+
+def summarise(folder: Path, wall_s: float) -> dict:
+    """The summary in the shape that this file opens with, from what the three steps wrote."""
+    scores = {step: json.loads((folder / step / "summary.json").read_text())["splits"] for step in ("before", "after")}
+    log = json.loads((folder / "training" / "trainer_state.json").read_text())["log_history"]
+    shares = [entry["frac_reward_zero_std"] for entry in log if "frac_reward_zero_std" in entry]
+    return {
+        "splits": {
+            split: {step: {name: scores[step][split][name] for name in MEASURES} for step in scores}
+            for split in scores["before"]
+        },
+        "zero_advantage_share": sum(shares) / len(shares),
+        "wall_s": wall_s,
+    }
+
+
+def show(summary: dict, folder: Path) -> None:
+    """The summary as a table in percent, each cell before and after."""
+    table = Table(title="Before -> after reinforcement learning, in %")
+    table.add_column("split")
+    for name in MEASURES:
+        table.add_column(name.replace("_", " "), justify="right")
+    for split, steps in summary["splits"].items():
+        cells = (" -> ".join(percent(steps[step][name]) for step in ("before", "after")) for name in MEASURES)
+        table.add_row(split.replace("_", " "), *cells)
+    console = Console()
+    console.print(table)
+    console.print(
+        "accuracy: the answer is right. no image, wrong image: the same questions without a picture, or with another country's.\n"
+        "pick: the quoted sentence comes from the right passage. copy: the answer is what was quoted. format: reasoning and answer tags.\n"
+        f"{summary['zero_advantage_share']:.0%} of the groups taught nothing: all their completions got the same reward.\n"
+        f"{summary['wall_s']:.0f} s in all. Run folder: {folder.resolve()}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}"
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except InputError as error:
+        print(f"kivqa demo: {error}", file=sys.stderr)
+        sys.exit(2)
