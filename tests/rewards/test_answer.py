@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -196,6 +197,7 @@ def test_default_follows_the_reference():
 def test_a_method_that_does_not_apply_gives_none():
     assert score("5", sample({"range": [1, 9]}, "exact")) is None
     assert score("5", sample(["five"], "numeric")) is None
+    assert score("5", replace(sample(["five"], "exact"), answers=())) is None
 
 
 def test_check_methods_names_the_known_ones():

@@ -148,8 +148,8 @@ ALTERNATIVES = {
 
 
 def exact(answer: str, sample: Sample) -> float | None:
-    """1.0 if the answer equals a reference after `normalise`, else 0.0, also for an answer of which nothing is left. None if the references are a range."""
-    if isinstance(sample.answers, dict):
+    """1.0 if the answer equals a reference after `normalise`, else 0.0, also for an answer of which nothing is left. None if the references are a range, or the row has none."""
+    if isinstance(sample.answers, dict) or not sample.answers:
         return None
     answer = normalise(answer)
     return float(answer != "" and any(answer == normalise(reference) for reference in sample.answers))
