@@ -1,0 +1,111 @@
+"""Opening and reading a million rows: `python bench/data.py [--rows 1000000]`.
+
+Writes rows and a knowledge base into a temporary folder, opens them with an empty cache, and prints as its last line one JSON
+object:
+  rows, mib            what was written
+  open_s               seconds to open the file and read every id, with nothing remembered from before
+  open_again_s         the same from the cache
+  rows_per_s           rows parsed into samples, drawn at random
+  articles             articles of the knowledge base
+  knowledge_open_s     seconds to open it, with nothing remembered from before
+  passages_per_s       passages found by key and parsed, drawn at random
+  peak_rss_mib         peak resident memory of the process: imports, ids and mapped pages included
+"""
+
+import argparse
+import json
+import os
+import random
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+from open_r1_kivqa.data.jsonl import Rows
+from open_r1_kivqa.knowledge.base import KnowledgeBase
+
+READ = 50_000  # rows and passages read for the rates
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="how many rows to write")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["KIVQA_CACHE"] = f"{name}/cache"
+        print(json.dumps(measure(Path(name), arguments.rows)))
+
+
+def measure(folder: Path, number: int) -> dict:
+    articles = max(1, number // 10)
+    data, knowledge = folder / "rows.jsonl", folder / "knowledge.jsonl"
+    write(data, (row(i, articles) for i in range(number)))
+    write(knowledge, (article(i) for i in range(articles)))
+    print(f"{number} rows, {data.stat().st_size / 2**20:.0f} MiB, and {articles} articles written", flush=True)
+
+    def open_rows() -> Rows:
+        rows = Rows.open([str(data)], [str(folder)], None)
+        assert len(rows.ids) == number
+        return rows
+
+    rows, open_s = timed(open_rows)
+    rows, open_again_s = timed(open_rows)
+    generator = random.Random(0)
+    draws = [generator.randrange(number) for _ in range(READ)]
+    _, read_s = timed(lambda: [rows[i].id for i in draws])
+    kb, knowledge_open_s = timed(lambda: KnowledgeBase.open(str(knowledge)))
+    keys = [f"article/{generator.randrange(articles)}#s1" for _ in range(READ)]
+    _, passages_s = timed(lambda: [len(kb.passage(key).text) for key in keys])
+    return {
+        "rows": number,
+        "mib": round(data.stat().st_size / 2**20),
+        "open_s": round(open_s, 2),
+        "open_again_s": round(open_again_s, 2),
+        "rows_per_s": round(READ / read_s),
+        "articles": articles,
+        "knowledge_open_s": round(knowledge_open_s, 2),
+        "passages_per_s": round(READ / passages_s),
+        "peak_rss_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    }
+
+
+def timed(function):
+    """(what it returns, seconds)"""
+    start = time.perf_counter()
+    value = function()
+    return value, time.perf_counter() - start
+
+
+def row(i: int, articles: int) -> dict:
+    """A row of a knowledge-based set: 20 candidates, some aliases."""
+    return {
+        "id": f"train_{i:08d}",
+        "image": f"images/{i % 1000:03d}/{i:08d}.jpg",
+        "conversations": [
+            {"from": "human", "value": f"<image>In which year was the building in picture {i} finished?"},
+            {"from": "gpt", "value": str(1000 + i % 1000)},
+        ],
+        "answers": [str(1000 + i % 1000), f"in {1000 + i % 1000}"],
+        "question_type": "templated",
+        "entity": f"article/{i % articles}",
+        "evidence": f"article/{i % articles}#s1",
+        "candidates": [f"article/{(i * 31 + k) % articles}#s1" for k in range(min(20, articles))],
+    }
+
+
+def article(i: int) -> dict:
+    sections = [
+        {"id": f"s{k}", "title": f"Section {k}", "text": f"Sentence {k} of article {i}. " * 20} for k in range(5)
+    ]
+    return {"key": f"article/{i}", "title": f"Article {i}", "url": "", "sections": sections, "images": []}
+
+
+def write(path: Path, records) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        for record in records:
+            file.write(json.dumps(record) + "\n")
+    os.utime(path, (1e9, 1e9))  # as a file at rest: one that has just changed is not remembered
+
+
+if __name__ == "__main__":
+    main()
