@@ -184,6 +184,8 @@ def test_a_file_that_changes_in_use_is_refused(write):
     write(line(1) + "\n" + line(2))
     with pytest.raises(InputError, match="was changed while it was in use"):
         rows[0]
+    with pytest.raises(InputError, match="was changed while it was in use"):
+        rows.ids  # noqa: B018
 
 
 def test_the_fingerprint_is_that_of_the_content(write, tmp_path):

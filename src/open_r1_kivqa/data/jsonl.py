@@ -105,19 +105,15 @@ class Rows(Sequence[Sample]):
         if self._ids is None:
             ids = [key for file in self._files for key in file.keys("id")]
             ids = ids if self._indices is None else [ids[i] for i in self._indices.tolist()]
-            self._positions = self._unique(ids)
+            self._check_unique(ids)
             self._ids = ids
         return self._ids
 
     def index_of(self, id: str) -> int:
         """Place of the row with this id; `KeyError` if there is none."""
-        return self.positions[id]
-
-    @property
-    def positions(self) -> dict[str, int]:
-        """id -> place in this sequence."""
-        self.ids  # noqa: B018 - reads them
-        return self._positions
+        if self._positions is None:
+            self._positions = {id: i for i, id in enumerate(self.ids)}
+        return self._positions[id]
 
     @property
     def fingerprint(self) -> str:
@@ -132,12 +128,12 @@ class Rows(Sequence[Sample]):
         file = int(np.searchsorted(self._ends, i, side="right"))
         return file, i - (int(self._ends[file - 1]) if file else 0)
 
-    def _unique(self, ids: list[str]) -> dict[str, int]:
-        positions = {id: i for i, id in enumerate(ids)}
-        if len(positions) < len(ids):
-            i = next(i for i, id in enumerate(ids) if positions[id] != i)
-            raise InputError(
-                f"id {ids[i]!r} is given twice, at {self.source(i)} and {self.source(positions[ids[i]])}; ids must be unique "
-                f"over all files."
-            )
-        return positions
+    def _check_unique(self, ids: list[str]) -> None:
+        if len(set(ids)) == len(ids):
+            return
+        first: dict[str, int] = {}
+        i = next(i for i, id in enumerate(ids) if first.setdefault(id, i) != i)
+        raise InputError(
+            f"id {ids[i]!r} is given twice, at {self.source(first[ids[i]])} and {self.source(i)}; ids must be unique over all "
+            f"files."
+        )

@@ -66,6 +66,7 @@ class JsonLines:
 
     def keys(self, name: str) -> list[str]:
         """The identifying field `name` of every line, in order; `InputError` at the first line that has none."""
+        self._check_unchanged(os.stat(self.path))
         arrays = cached_arrays(self.path, f"keys-1-{name}", lambda: _pack(self._read_keys(name)))
         return _unpack(arrays)
 
@@ -76,10 +77,12 @@ class JsonLines:
 
     def _open(self) -> mmap.mmap:
         with open(self.path, "rb") as file:
-            status = os.fstat(file.fileno())
-            if (status.st_size, status.st_mtime_ns) != self._state:
-                raise InputError(f"{self.path} was changed while it was in use; start again with the file at rest.")
+            self._check_unchanged(os.fstat(file.fileno()))
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def _check_unchanged(self, status: os.stat_result) -> None:
+        if (status.st_size, status.st_mtime_ns) != self._state:
+            raise InputError(f"{self.path} was changed while it was in use; start again with the file at rest.")
 
     def _read_keys(self, name: str) -> Iterator[str]:
         # A key that opens its line is read without parsing the line, ten times faster.
