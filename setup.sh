@@ -47,7 +47,8 @@ $pip install --editable ".[$extras]"
 if [ $gpu = yes ]; then
     # flash-attn's build imports the installed torch, hence no build isolation and the build tools beforehand.
     $pip install packaging psutil ninja setuptools wheel
-    $pip install --no-build-isolation --editable ".[$extras,flash-attn]"
+    $pip install --no-build-isolation --editable ".[$extras,flash-attn]" ||
+        fail "flash-attn could not be installed (its build needs nvcc of the CUDA version that torch was built for); all else is in $venv and runs without it"
 fi
 echo "$wanted" >$stamp
 echo "setup.sh: done"

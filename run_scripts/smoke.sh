@@ -11,12 +11,14 @@ if [ "${SMOKE:-0}" = 1 ]; then
     export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
     output=${SMOKE_OUTPUT:-outputs/smoke/$(basename "$0" .sh)}
     rm -rf "$output"
-    model=$(python tests/tiny.py $family "$output/tiny_$family")
+    model=$output/tiny_$family
+    python tests/tiny.py $family "$model"
     demo=src/open_r1_kivqa/demo/data
     data=$demo/train.jsonl images=$demo/images knowledge=$demo/knowledge.jsonl
     output=$output/run
     gpus=2
     smoke=(--max_steps 2 --per_device_train_batch_size 2 --gradient_accumulation_steps 1 --num_train_epochs 1)
+    python -c 'import sys, torch; sys.exit(torch.cuda.is_available())' && smoke+=(--use_cpu true)
     case $(basename "$0") in
         run_grpo_*) smoke+=(--num_generations 4 --max_completion_length 16 --save_steps 2 --eval_steps 2 --eval_max_rows 4) ;;
     esac

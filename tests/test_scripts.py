@@ -66,8 +66,11 @@ def test_deepspeed_file_leaves_the_batch_to_the_flags(name):
         assert config["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"]
 
 
+# run_grpo_kivqa.sh differs from the InternVL one by its model alone, and a start costs more than its two steps
 @pytest.mark.distributed
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "recipe", [path for path in RECIPES if path.stem != "run_grpo_kivqa"], ids=lambda path: path.stem
+)
 def test_recipe_runs(recipe, tmp_path):
     done = bash(recipe, SMOKE="1", SMOKE_OUTPUT=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr

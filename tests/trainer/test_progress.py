@@ -104,6 +104,10 @@ def test_phase_report_in_words():
     )
 
 
+def test_phase_report_without_phases():
+    assert progress.phase_report({}, tokens=0, wall=10.0, steps=4, left=7200) == "2.5 s a step\n2.0 hours left"
+
+
 class Line(torch.nn.Module):
     """Least squares through the origin: the smallest thing that transformers' Trainer trains."""
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import InputError
-from . import CHECKPOINT, EVAL, IMAGES, KNOWLEDGE
+from . import CHECKPOINT, EVAL, IMAGES, KNOWLEDGE, TRAIN
 
 CONFIG = Path(__file__).parents[3] / "configs" / "demo.yaml"
 MARKER = ".kivqa-demo"  # lies in a folder that an earlier demo filled, which a new one may clear
@@ -74,30 +74,27 @@ def clear(folder: Path) -> Path:
 
 def evaluate(model: Path, folder: Path, seed: int) -> None:
     """Scores of `model` on every split of the embedded questions, into `folder`/summary.json."""
-    run_entry(
-        "evaluate_jsonl",
-        model_name_or_path=model,
-        output_dir=folder,
-        seed=seed,
-        settings=",".join(SETTINGS),
-        data_file_paths=EVAL,
-        image_folders=IMAGES,
-        knowledge_base=KNOWLEDGE,
-    )
+    run_entry("evaluate_jsonl", model=model, data=EVAL, output_dir=folder, seed=seed, settings=",".join(SETTINGS))
 
 
 def train(folder: Path, seed: int, max_steps: int | None) -> None:
     """Reinforcement learning from the embedded checkpoint, into `folder`."""
     more = {} if max_steps is None else {"max_steps": max_steps}
-    run_entry("grpo_jsonl", config=CONFIG, output_dir=folder, seed=seed, **more)
+    run_entry("grpo_jsonl", model=CHECKPOINT, data=TRAIN, config=CONFIG, output_dir=folder, seed=seed, **more)
 
 
-def run_entry(entry: str, **flags) -> None:
-    """Starts one of the package's entries and waits for it.
+def run_entry(entry: str, *, model: Path, data: Path, **flags) -> None:
+    """Starts one of the package's entries on embedded data and waits for it.
 
     Raises:
         SystemExit: it failed; with its exit code.
     """
+    flags |= {
+        "model_name_or_path": model,
+        "data_file_paths": data,
+        "image_folders": IMAGES,
+        "knowledge_base": KNOWLEDGE,
+    }
     command = [sys.executable, "-m", f"open_r1_kivqa.{entry}"]
     for name, value in flags.items():
         command += [f"--{name}", str(value)]
@@ -113,7 +110,8 @@ def run_entry(entry: str, **flags) -> None:
 def summarise(folder: Path, wall_s: float) -> dict:
     """The summary in the shape that this file opens with, from what the three steps wrote."""
     scores = {step: json.loads((folder / step / "summary.json").read_text())["splits"] for step in ("before", "after")}
-    log = json.loads((folder / "training" / "trainer_state.json").read_text())["log_history"]
+    (state,) = (folder / "training").glob("checkpoint-*/trainer_state.json")  # the only checkpoint is the last step's
+    log = json.loads(state.read_text())["log_history"]
     shares = [entry["frac_reward_zero_std"] for entry in log if "frac_reward_zero_std" in entry]
     return {
         "splits": {

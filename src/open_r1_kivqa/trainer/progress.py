@@ -255,10 +255,10 @@ def phase_report(seconds: dict[str, float], tokens: int, wall: float, steps: int
         steps: how many steps were measured.
         left: seconds until the end of the run.
     """
-    shares = {**seconds, "rest": max(0.0, wall - sum(seconds.values()))}
+    shares = {**seconds, "rest": max(0.0, wall - sum(seconds.values()))} if seconds else {}
     words = ", ".join(f"{name} {spent / steps:.2g} s ({spent / wall:.0%})" for name, spent in shares.items())
     speed = f"{tokens / seconds['generation']:.0f} generated tokens a second on each process; " if tokens else ""
-    return f"{wall / steps:.2g} s a step: {words}\n{speed}{left / 3600:.1f} hours left"
+    return f"{wall / steps:.2g} s a step{': ' if words else ''}{words}\n{speed}{left / 3600:.1f} hours left"
 
 
 def memory_peak() -> str:
