@@ -1,3 +1,6 @@
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -123,3 +126,14 @@ def test_training_mode_is_left_as_it_was(tiny, prompts):
     greedy(model, processor, prompts[:1], max_new_tokens=1, batch_size=1)
     assert not model.training
     assert greedy(model, processor, [], max_new_tokens=1, batch_size=1) == []
+
+
+@pytest.mark.distributed
+def test_zero3_ranks_answer_as_the_plain_model_whatever_each_has_to_answer(tiny_model):
+    script = Path(__file__).with_name("greedy_zero3.py")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    done = subprocess.run(
+        [*command, script, tiny_model("qwen2_5_vl")], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("equal answers") == 8  # two ranks, two shares, weights gathered at once and layer by layer

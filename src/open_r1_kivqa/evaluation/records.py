@@ -6,11 +6,48 @@ is the same however many ranks wrote it. A record is found again by its job: (se
 
 import json
 import os
+import shutil
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+
+from ..errors import InputError
+from ..manifest import differences, read_manifest
 
 PREDICTIONS = "predictions.jsonl"
 
 Job = tuple[str, str]  # setting, row id
+
+
+# What may differ between the runs that fill one folder: it changes the pace, not the answers.
+PACE = ("world_size", "devices", "git.", "flags.batch_size", "flags.overwrite")
+
+
+def claim(folder: Path, write_manifest: Callable[[str], None], *, overwrite: bool) -> None:
+    """Makes `folder` hold the manifest of this evaluation, and no predictions of another one.
+
+    Args:
+        write_manifest: writes this evaluation's manifest.json into the folder it is given.
+        overwrite: delete the predictions of another evaluation.
+
+    Raises:
+        InputError: there are predictions of another evaluation, and not `overwrite`; names what differs.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as fresh:
+        write_manifest(fresh)
+        if any(folder.glob("predictions.*jsonl")):
+            found = differences(read_manifest(folder), read_manifest(fresh))
+            found = [difference for difference in found if not difference[0].startswith(PACE)]
+            if found and not overwrite:
+                name, before, now = found[0]
+                more = f" ({len(found) - 1} more differ)" if len(found) > 1 else ""
+                raise InputError(
+                    f"{folder} holds predictions of another evaluation: {name} was {before!r} and is {now!r}{more}. Give another --output_dir, or --overwrite to start anew."
+                )
+            if found:
+                discard(folder)
+        shutil.copyfile(Path(fresh) / "manifest.json", folder / "manifest.json")
 
 
 def read_finished(folder: Path) -> dict[Job, dict]:

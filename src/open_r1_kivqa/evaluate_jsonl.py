@@ -1,0 +1,166 @@
+"""Greedy answers of a model to jsonl rows, under several settings, scored as in training.
+
+    python src/open_r1_kivqa/evaluate_jsonl.py --model_name_or_path outputs/grpo --data_file_paths test.jsonl \
+        --image_folders images --knowledge_base wiki.jsonl --settings normal,wrong_image --output_dir outputs/evaluation
+    torchrun --nproc_per_node 8 src/open_r1_kivqa/evaluate_jsonl.py ...
+
+Writes predictions.jsonl (a record for each row and setting), summary.json and manifest.json, and prints the scores beside those of rules without a model. Started again after a stop
+it goes on where it was. With --eval_data_file_paths or --val_split_ratio the held-out rows are answered, and the training rows only teach a baseline. Every flag: arguments.py.
+"""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+from open_r1_kivqa.arguments import DataArguments, EvaluationArguments, VLMModelConfig
+from open_r1_kivqa.entry import parse, run
+from open_r1_kivqa.errors import InputError
+
+FLAGS = (DataArguments, VLMModelConfig, EvaluationArguments)
+MODEL_FLAGS = ("model_name_or_path", "model_revision", "dtype", "attn_implementation")
+MODEL_FLAGS += ("min_pixels", "max_pixels", "max_anyres_num")
+
+
+def main(argv: list[str] | None = None) -> dict:
+    """Check flags and data, then `evaluate`. Returns the summary."""
+    data_args, model_args, args = parse(FLAGS, argv)
+
+    from open_r1_kivqa.data.checks import ensure_checked
+
+    refuse(model_args, args)
+    return evaluate(data_args, model_args, args, ensure_checked(data_args, model_args))
+
+
+def evaluate(
+    data_args: DataArguments, model_args: VLMModelConfig, args: EvaluationArguments, bad_rows=frozenset()
+) -> dict:
+    """Answer what isn't answered yet, score, write and print. Returns the summary, on every rank."""
+    from rich.console import Console
+
+    from open_r1_kivqa.data.jsonl import split_paths
+    from open_r1_kivqa.evaluation.baselines import baselines
+    from open_r1_kivqa.evaluation.ranks import Ranks
+    from open_r1_kivqa.evaluation.records import claim, merge, read_finished
+    from open_r1_kivqa.evaluation.settings import apply_setting, parse_settings, pictures_of
+    from open_r1_kivqa.evaluation.summary import score_table, summarise
+    from open_r1_kivqa.prompts import load_template
+    from open_r1_kivqa.recipe import at_most, load_rows, open_knowledge, write_run_manifest
+
+    settings = parse_settings(args.settings)
+    training, rows = load_rows(data_args, bad_rows, args.seed)
+    if rows is None:
+        training, rows = None, training
+    rows = rows_of_splits(rows, args.splits)
+    pictures = pictures_of(rows) if "wrong_image" in settings else None
+    rows = at_most(rows, args.limit, args.seed)
+    if pictures is not None:
+        for sample in rows:  # refuses a row without a wrong picture now, not after the model has answered others
+            apply_setting("wrong_image", sample, pictures)
+    shown = {
+        "kb": open_knowledge(data_args),
+        "level": data_args.context_level,
+        "num_passages": data_args.num_passages,
+        "seed": args.seed,
+    }
+    template = load_template(data_args.task_type)
+    folder = Path(args.output_dir)
+
+    def write_manifest(place: str) -> None:
+        write_run_manifest(
+            "evaluate_jsonl", data_args, model_args, dataclasses.replace(args, output_dir=place), template
+        )
+
+    ranks = Ranks.join()
+    ranks.first(lambda: claim(folder, write_manifest, overwrite=args.overwrite))
+    jobs = [(setting, id) for setting in settings for id in rows.ids]
+    finished = read_finished(folder)
+    pending = [job for job in jobs if job not in finished]
+    ranks.wait()  # until all have read what some will write to
+    if pending:
+        prompting = shown | {"template": template, "system_prompt": data_args.system_prompt, "pictures": pictures}
+        answer(rows, pending, ranks, model_args, args, prompting)
+    ranks.wait()
+
+    def conclude() -> None:
+        summary = summarise(merge(folder, jobs), seed=args.seed)
+        folders = split_paths(data_args.image_folders) + split_paths(data_args.eval_image_folders or "")
+        for split, scores in baselines(rows, training=training, image_folders=folders, **shown).items():
+            summary["splits"][split]["baselines"] = scores
+        (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        Console().print(score_table(summary))
+
+    ranks.first(conclude)
+    ranks.leave()
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+
+
+def answer(rows, jobs: list[tuple[str, str]], ranks, model_args, args: EvaluationArguments, prompting: dict) -> None:
+    """Answer this rank's share of the jobs, every n-th, and write each few batches' records to its file."""
+    import torch
+    from rich.progress import Progress
+
+    from open_r1_kivqa.evaluation.generate import greedy
+    from open_r1_kivqa.evaluation.predict import predict
+    from open_r1_kivqa.evaluation.records import RankFile
+    from open_r1_kivqa.recipe import load_model_and_processor
+
+    model, _, processor = load_model_and_processor(model_args)
+    if args.adapter_name_or_path:
+        from peft import PeftModel
+
+        model = PeftModel.from_pretrained(model, args.adapter_name_or_path).merge_and_unload()
+    if torch.cuda.is_available():
+        model = model.to(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
+
+    def generate(prompts):
+        return greedy(model, processor, prompts, max_new_tokens=args.max_new_tokens, batch_size=args.batch_size)
+
+    share = jobs[ranks.rank :: ranks.size]
+    size = 4 * args.batch_size  # `greedy` sorts these by length; a stop loses no more than these
+    file = RankFile(Path(args.output_dir), ranks.rank)
+    with Progress(disable=ranks.rank > 0) as progress:
+        bar = progress.add_task("answering", total=len(share))
+        for setting in dict.fromkeys(setting for setting, _ in share):
+            ids = [id for its_setting, id in share if its_setting == setting]
+            for start in range(0, len(ids), size):
+                samples = [rows[rows.index_of(id)] for id in ids[start : start + size]]
+                file.append(predict(samples, setting, generate=generate, **prompting))
+                progress.advance(bar, len(samples))
+    file.close()
+
+
+def rows_of_splits(rows, splits: str):
+    """The rows whose split is among the names in `splits`, separated by ','; all rows for ""."""
+    wanted = {name.strip() for name in splits.split(",") if name.strip()}
+    if not wanted:
+        return rows
+    found = [sample.split for sample in rows]
+    if not wanted <= set(found):
+        unknown = ", ".join(sorted(wanted - set(found)))
+        raise InputError(
+            f"--splits {splits!r}: no row is of the split {unknown}; the rows' splits are {', '.join(sorted(set(found) - {''})) or 'not named'}."
+        )
+    return rows.subset([i for i, split in enumerate(found) if split in wanted])
+
+
+def refuse(model_args: VLMModelConfig, args: EvaluationArguments) -> None:
+    """InputError for what evaluation cannot use: flags of training, an adapter that isn't there, numbers below 1."""
+    from open_r1_kivqa.evaluation.settings import parse_settings
+
+    for field in dataclasses.fields(model_args):
+        if field.name not in MODEL_FLAGS and getattr(model_args, field.name) != field.default:
+            raise InputError(f"--{field.name} has no effect in evaluation: leave it out.")
+    if args.adapter_name_or_path and not (Path(args.adapter_name_or_path) / "adapter_config.json").is_file():
+        raise InputError(
+            f"--adapter_name_or_path {args.adapter_name_or_path} has no adapter_config.json: give the folder of a LoRA adapter."
+        )
+    for name in ("batch_size", "max_new_tokens", "limit"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise InputError(f"--{name} {value}: at least 1 is wanted.")
+    parse_settings(args.settings)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,136 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from training_rows import write_data
+
+from open_r1_kivqa import evaluate_jsonl
+from open_r1_kivqa.errors import InputError
+
+SETTINGS = ("normal", "no_image", "wrong_image")
+IDS = ["france", "germany", "italy", "spain", "norway", "japan", "brazil", "canada"]
+
+
+def arguments(flags: dict) -> list[str]:
+    return [part for name, value in flags.items() for part in (f"--{name}", str(value))]
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory, tiny_model):
+    """Flags of an evaluation of eight rows, with no, one or two images each."""
+    data = write_data(tmp_path_factory.mktemp("data"), kinds="12112012")
+    settings = {"settings": ",".join(SETTINGS), "max_new_tokens": 6, "batch_size": 3, "num_passages": 2}
+    return {"model_name_or_path": tiny_model("qwen2_5_vl"), **data, **settings}
+
+
+@pytest.fixture(scope="module")
+def finished(flags, tmp_path_factory):
+    """Folder of an evaluation by one process."""
+    folder = tmp_path_factory.mktemp("finished")
+    evaluate_jsonl.main(arguments(flags | {"output_dir": folder}))
+    return folder
+
+
+def records(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
+
+
+def copy_of(finished: Path, folder: Path, predictions: bytes) -> Path:
+    """What a killed run left: the manifest, and these bytes in the file of its rank."""
+    folder.mkdir()
+    (folder / "manifest.json").write_bytes((finished / "manifest.json").read_bytes())
+    (folder / "predictions.rank0.jsonl").write_bytes(predictions)
+    return folder
+
+
+def test_one_record_for_each_setting_and_row_in_order(finished):
+    found = records(finished)
+    assert [(record["setting"], record["id"]) for record in found] == [(s, id) for s in SETTINGS for id in IDS]
+    assert [len(record["image_paths"]) for record in found] == [1, 2, 1, 1, 2, 0, 1, 2] + [0] * 8 + [
+        1,
+        2,
+        1,
+        1,
+        2,
+        0,
+        1,
+        2,
+    ]
+    assert found[3]["passages"] == ["france#capital", "germany#capital"]
+    assert not any("france" in Path(path).name for path in found[16]["image_paths"])
+
+
+def test_summary_has_scores_and_baselines(finished):
+    summary = json.loads((finished / "summary.json").read_text())
+    scores = summary["splits"]["all"]
+    assert scores["n"] == 8 and set(scores["settings"]) == set(SETTINGS)
+    assert scores["gain"] == scores["accuracy"] - scores["wrong_image"]
+    # Of eight rows the first shows one passage, its gold; the second two with its gold; the others two without.
+    assert scores["baselines"] == {"chance": (1 + 1 / 2) / 8, "majority": 1.0, "medoid": None}
+
+
+def test_a_killed_run_goes_on_where_it_stopped(finished, flags, tmp_path):
+    lines = (finished / "predictions.jsonl").read_bytes().splitlines(keepends=True)
+    marked = json.loads(lines[4]) | {"prediction": "kept from the first run"}
+    lines[4] = json.dumps(marked, ensure_ascii=False).encode() + b"\n"
+    folder = copy_of(finished, tmp_path / "stopped", b"".join(lines[:10]) + lines[10][:-20])
+    evaluate_jsonl.main(arguments(flags | {"output_dir": folder, "batch_size": 4}))
+    assert (folder / "predictions.jsonl").read_bytes() == b"".join(lines)
+    assert not list(folder.glob("predictions.rank*"))
+
+
+def test_a_finished_run_is_not_answered_again(finished, flags, tmp_path):
+    lines = (finished / "predictions.jsonl").read_bytes()
+    folder = copy_of(finished, tmp_path / "whole", lines.replace(b'"prediction": "', b'"prediction": "kept: '))
+    evaluate_jsonl.main(arguments(flags | {"output_dir": folder}))
+    assert all(record["prediction"].startswith("kept: ") for record in records(folder))
+
+
+def test_another_evaluations_predictions_are_refused_or_overwritten(finished, flags, tmp_path):
+    folder = copy_of(finished, tmp_path / "other", (finished / "predictions.jsonl").read_bytes())
+    other = flags | {"output_dir": folder, "max_new_tokens": 2, "settings": "normal"}
+    with pytest.raises(
+        InputError, match=r"another evaluation: flags.settings was .* and is 'normal' \(1 more differ\)"
+    ):
+        evaluate_jsonl.main(arguments(other))
+    assert (folder / "predictions.rank0.jsonl").exists()
+    evaluate_jsonl.main(arguments(other | {"overwrite": True}))
+    assert [record["setting"] for record in records(folder)] == ["normal"] * 8
+
+
+@pytest.mark.distributed
+def test_two_ranks_write_the_same_predictions(finished, flags, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command += [evaluate_jsonl.__file__, *arguments(flags | {"output_dir": tmp_path})]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "predictions.jsonl").read_bytes() == (finished / "predictions.jsonl").read_bytes()
+    assert (tmp_path / "summary.json").read_bytes() == (finished / "summary.json").read_bytes()
+    assert done.stdout.count("gain: normal - wrong_image") == 1  # printed by rank 0 alone
+
+
+def test_held_out_rows_are_answered_and_training_rows_teach_the_majority(flags, tmp_path):
+    held_out = flags | {"output_dir": tmp_path, "val_split_ratio": 0.5, "settings": "normal", "limit": 3}
+    summary = evaluate_jsonl.main(arguments(held_out))
+    assert summary["splits"]["all"]["n"] == 3
+    assert summary["splits"]["all"]["baselines"]["majority"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"settings": "blurred"}, "blurred is no setting"),
+        ({"splits": "unseen"}, "no row is of the split unseen; the rows' splits are not named"),
+        ({"use_peft": True}, "--use_peft has no effect in evaluation"),
+        ({"freeze_projector": True}, "--freeze_projector has no effect in evaluation"),
+        ({"adapter_name_or_path": "/nowhere"}, "no adapter_config.json"),
+        ({"batch_size": 0}, "--batch_size 0: at least 1 is wanted"),
+        ({"limit": 0}, "--limit 0: at least 1 is wanted"),
+    ],
+)
+def test_bad_flags_are_refused_before_anything_is_written(flags, tmp_path, change, message):
+    with pytest.raises(InputError, match=message):
+        evaluate_jsonl.main(arguments(flags | {"output_dir": tmp_path / "out"} | change))
+    assert not (tmp_path / "out").exists()
