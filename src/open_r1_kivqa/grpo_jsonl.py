@@ -40,9 +40,10 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMGRPOCon
     from open_r1_kivqa.rewards import load_reward_functions
     from open_r1_kivqa.trainer.checkpoints import find_checkpoint, refuse_to_overwrite
     from open_r1_kivqa.trainer.grpo_trainer import VLMGRPOTrainer
+    from open_r1_kivqa.trainer.progress import add_progress
     from open_r1_kivqa.trainer.rollout import Rollout
     from open_r1_kivqa.trainer.validation import GreedyValidation
-    from open_r1_kivqa.vlm_modules.parts import assert_lora_respects, frozen_parts, lora_config
+    from open_r1_kivqa.vlm_modules.parts import assert_lora_respects, frozen_parts, lora_config, parameter_report
 
     refuse_unsafe_training(model_args, args)
     checkpoint = find_checkpoint(args.resume_from_checkpoint, args.output_dir)
@@ -82,6 +83,7 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMGRPOCon
         peft_config=lora_config(model, module, model_args),
     )
     assert_lora_respects(trainer.model, module, frozen_parts(model_args))
+    add_progress(trainer, trainer.phases, parameter_report(trainer.model, module))
     if trainer.is_world_process_zero():
         write_run_manifest("grpo_jsonl", data_args, model_args, args, prompting["template"])
 

@@ -20,6 +20,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from .checkpoints import KeepBest, ResumeMixin, SaveOnSigterm
+from .progress import PhaseTimer
 from .rollout import ROW, Rollout, row_dataset
 from .sampler import EpochRepeatSampler
 from .vision_rows import DummyRow, slice_vision
@@ -49,6 +50,7 @@ class VLMGRPOTrainer(ResumeMixin, GRPOTrainer):
     ):
         self.rollout = rollout
         self.validation = validation
+        self.phases = PhaseTimer()
         self._dummy_row = None
         if rollout is not None:
             kwargs["train_dataset"] = row_dataset(rollout.rows)
@@ -77,22 +79,31 @@ class VLMGRPOTrainer(ResumeMixin, GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         if self.rollout is not None and ROW in inputs[0]:
-            inputs = self.rollout.build(inputs, gather_object([entry[ROW] for entry in inputs]))
-        return super()._generate_and_score_completions(inputs)
+            with self.phases.phase("prompts"):
+                inputs = self.rollout.build(inputs, gather_object([entry[ROW] for entry in inputs]))
+        with self.phases.phase("images and advantages"):  # what is left of it when the phases below are taken out
+            return super()._generate_and_score_completions(inputs)
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         if self.rollout is not None:
             for column in ("sample_id", "image_path", "passages", "level"):
                 self._log_completion_extra(column, [row[column] for row in inputs])
-        return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        with self.phases.phase("rewards"):
+            return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
 
     # Rows with and without images
 
     def _generate(self, prompts):
-        *rest, images, tool_images = super()._generate(prompts)
+        with self.phases.phase("generation"):
+            *rest, images, tool_images = super()._generate(prompts)
+        self.phases.add_tokens(sum(len(ids) for ids in rest[1]))
         if images is not None:  # the processor takes an empty list for a row without images, not None
             images = [row_images or [] for row_images in images]
         return *rest, images, tool_images
+
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        with self.phases.phase("loss"):
+            return super().training_step(model, inputs, num_items_in_batch)
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -103,6 +114,30 @@ class VLMGRPOTrainer(ResumeMixin, GRPOTrainer):
         batch_size=None,
         compute_entropy=False,
         compute_aux_loss=False,
+        **vision,
+    ):
+        with self.phases.phase("loss" if torch.is_grad_enabled() else "reference and old log-probs"):
+            return self._logps_of_mixed_rows(
+                model,
+                input_ids,
+                attention_mask,
+                logits_to_keep,
+                batch_size,
+                compute_entropy=compute_entropy,
+                compute_aux_loss=compute_aux_loss,
+                **vision,
+            )
+
+    def _logps_of_mixed_rows(
+        self,
+        model,
+        input_ids,
+        attention_mask,
+        logits_to_keep,
+        batch_size,
+        *,
+        compute_entropy,
+        compute_aux_loss,
         **vision,
     ):
         """Log-probs and entropies, (batch, logits_to_keep) each, for any mix of rows with and without images."""
@@ -164,7 +199,8 @@ class VLMGRPOTrainer(ResumeMixin, GRPOTrainer):
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval"):
         if self.validation is None:
             return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
-        metrics = self.validation(self)
+        with self.phases.phase("evaluation"):
+            metrics = self.validation(self)
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
