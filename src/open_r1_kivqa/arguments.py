@@ -4,7 +4,6 @@
 keeps their name, default and meaning; a flag of ours or of VLM-R1 either acts or is refused with a reason.
 """
 
-import os
 from dataclasses import dataclass, field
 
 from trl import GRPOConfig, ModelConfig, SFTConfig
@@ -186,6 +185,11 @@ class VLMGRPOConfig(OursInTrainer, GRPOConfig):
             raise InputError(
                 "--log_multimodal hangs when some ranks have rows without images (TRL gathers images on the others only): leave the flag out; --log_completions records image paths."
             )
+        if self.use_vllm:
+            raise InputError(
+                "--use_vllm is not supported with images yet: TRL 1.16 sends vLLM prompts whose image tokens are already expanded, and vLLM expands them again, which goes silently wrong. "
+                "Leave the flag out."
+            )
         # The stock check wants the evaluation batch to hold whole groups; greedy evaluation has groups of one.
         self.num_generations_eval = 1
         super().__post_init__()
@@ -259,8 +263,3 @@ class EvaluationArguments:
     overwrite: bool = flag(
         False, "Start anew where the output folder holds predictions of another model, data or flags."
     )
-
-
-def world_size() -> int:
-    """Number of ranks torchrun started; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))

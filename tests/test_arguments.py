@@ -1,0 +1,168 @@
+"""Every flag of ours and of VLM-R1 acts or is refused with a reason."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from trl import GRPOConfig, ModelConfig, SFTConfig, TrlParser
+
+from open_r1_kivqa.arguments import (
+    DataArguments,
+    EvaluationArguments,
+    VLMGRPOConfig,
+    VLMModelConfig,
+    VLMSFTConfig,
+)
+from open_r1_kivqa.entry import parse_some
+from open_r1_kivqa.errors import InputError
+
+SOURCE = Path(__file__).parents[1] / "src" / "open_r1_kivqa"
+GRPO = (DataArguments, VLMModelConfig, VLMGRPOConfig)
+SFT = (DataArguments, VLMModelConfig, VLMSFTConfig)
+REQUIRED = ["--data_file_paths", "a.jsonl", "--model_name_or_path", "m", "--output_dir", "out"]
+CPU = ["--use_cpu", "true", "--bf16", "false"]
+
+# VLM-R1's flags and values from its scripts. None: refused, with a reason.
+VLM_R1 = {
+    "data_file_paths": "a.jsonl:b.jsonl",
+    "image_folders": "a:b",
+    "reward_method": "default:default",
+    "val_split_ratio": "0.1",
+    "reward_funcs": "accuracy format",
+    "max_pixels": "12845056",
+    "min_pixels": "3136",
+    "max_anyres_num": "12",
+    "task_type": "default",
+    "freeze_vision_modules": "true",
+    "model_name_or_path": "m",
+    "use_peft": "true",
+    "lora_r": "64",
+    "lora_alpha": "128",
+    "lora_dropout": "0.05",
+    "lora_task_type": "CAUSAL_LM",
+    "attn_implementation": "flash_attention_2",
+    "num_generations": "8",
+    "max_completion_length": "2048",
+    "beta": "0.04",
+    "num_iterations": "1",
+    "epsilon": "0.2",
+    "epsilon_high": "0.28",
+    "reward_weights": "1 0.5",
+    "learning_rate": "1e-5",
+    "per_device_train_batch_size": "8",
+    "gradient_accumulation_steps": "2",
+    "num_train_epochs": "2",
+    "logging_steps": "1",
+    "bf16": "false",
+    "gradient_checkpointing": "true",
+    "run_name": "x",
+    "save_steps": "100",
+    "save_only_model": "true",
+    "report_to": "wandb",
+    "temperature": "0.9",
+    "top_p": "1.0",
+    "log_completions": "true",
+    "resume_from_checkpoint": "true",
+    "sync_ref_model": "false",
+    "arrow_cache_dir": None,
+    "is_reward_customized_from_vlm_module": None,
+}
+
+
+def parse(kinds, *argv):
+    return TrlParser(kinds).parse_args_and_config([*REQUIRED, *CPU, *argv])
+
+
+@pytest.mark.parametrize("name", [name for name, value in VLM_R1.items() if value is not None])
+def test_a_flag_of_vlm_r1_arrives(name):
+    arguments = parse(GRPO, f"--{name}", *VLM_R1[name].split())
+    found = [getattr(each, name) for each in arguments if hasattr(each, name)]
+    assert len(found) == 1
+    shown = found[0] if isinstance(found[0], list) else [found[0]]
+    for got, wanted in zip(shown, VLM_R1[name].split(), strict=True):
+        assert str(got).lower() == wanted.lower() or float(got) == float(wanted)
+
+
+@pytest.mark.parametrize("name", [name for name, value in VLM_R1.items() if value is None])
+def test_a_flag_of_vlm_r1_without_use_is_refused_with_a_reason(name):
+    with pytest.raises(InputError, match=f"--{name} "):
+        parse(GRPO, f"--{name}", "true")
+
+
+def own_fields():
+    """Flags that TRL doesn't have."""
+    stock = {field.name for kind in (GRPOConfig, SFTConfig, ModelConfig) for field in fields(kind)}
+    kinds = (DataArguments, VLMModelConfig, VLMGRPOConfig, VLMSFTConfig, EvaluationArguments)
+    return sorted({field.name for kind in kinds for field in fields(kind)} - stock)
+
+
+@pytest.mark.parametrize("name", own_fields())
+def test_a_flag_of_ours_is_read_outside_its_definition_or_refused(name):
+    if VLM_R1.get(name, "") is None:
+        return
+    readers = [path for path in SOURCE.rglob("*.py") if path.name != "arguments.py"]
+    read = re.compile(rf"\b\w*(args|arguments|data|model)\w*\.{name}\b|attrgetter\(.*{name}|\"{name}\"")
+    assert any(read.search(path.read_text(encoding="utf-8")) for path in readers), f"--{name} is never read"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "argv", "message"),
+    [
+        (GRPO, ["--val_split_ratio", "1.5"], "--val_split_ratio 1.5"),
+        (GRPO, ["--val_split_ratio", "0.1", "--eval_data_file_paths", "b.jsonl"], "give one of them"),
+        (GRPO, ["--eval_image_folders", "x"], "--eval_data_file_paths"),
+        (GRPO, ["--num_passages", "0"], "at least 1"),
+        (GRPO, ["--context_level", "hardest"], "'hardest'"),
+        (GRPO, ["--context_level", "0"], "'0'"),
+        (GRPO, ["--freeze_vision_modules", "--freeze_projector", "--freeze_language_model"], "nothing is left"),
+        (GRPO, ["--load_in_4bit"], "--use_peft"),
+        (GRPO, ["--trust_remote_code"], "-hf"),
+        (GRPO, ["--num_generations", "1"], "at least 2"),
+        (GRPO, ["--num_generations_eval", "4"], "greedy"),
+        (GRPO, ["--answer_extraction", "loose"], "'loose'"),
+        (GRPO, ["--log_multimodal", "true"], "image paths"),
+        (GRPO, ["--remove_unused_columns", "true"], "row numbers"),
+        (GRPO, ["--eval_on_start"], "--eval_steps"),
+        (GRPO, ["--use_vllm"], "--use_vllm"),
+        (SFT, ["--max_length", "1024"], "cut"),
+        (SFT, ["--packing"], "images"),
+        (SFT, ["--completion_only_loss", "false"], "response only"),
+    ],
+)
+def test_refusals(kinds, argv, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        parse(kinds, *argv)
+
+
+def test_required_flags_are_named():
+    with pytest.raises(InputError, match="--data_file_paths is missing"):
+        DataArguments()
+    with pytest.raises(InputError, match="--model_name_or_path is missing"):
+        VLMModelConfig()
+
+
+def test_eval_steps_alone_turns_evaluation_on():
+    *_, args = parse(GRPO, "--eval_steps", "4")
+    assert args.eval_strategy == "steps" and args.eval_steps == 4
+
+
+def test_the_template_follows_the_knowledge_base():
+    assert DataArguments(data_file_paths="a").task_type == "default"
+    assert DataArguments(data_file_paths="a", knowledge_base="k").task_type == "kivqa"
+    assert DataArguments(data_file_paths="a", knowledge_base="k", task_type="default").task_type == "default"
+
+
+def test_yaml_gives_defaults_that_the_command_line_overrides(tmp_path):
+    config = tmp_path / "recipe.yaml"
+    config.write_text("num_passages: 3\nnum_generations: 4\nreward_funcs: [format]\nlora_r: 8\n")
+    data, model, args = parse(GRPO, "--config", str(config), "--num_generations", "2")
+    assert (data.num_passages, args.num_generations, args.reward_funcs, model.lora_r) == (3, 2, ["format"], 8)
+
+
+def test_parse_some_makes_the_wanted_and_still_refuses_unknown_flags(capsys):
+    data, model = parse_some(GRPO, GRPO[:2], [*REQUIRED, "--num_generations", "4", "--max_pixels", "5000"])
+    assert data.data_file_paths == "a.jsonl" and model.max_pixels == 5000
+    with pytest.raises(SystemExit):
+        parse_some(GRPO, GRPO[:2], [*REQUIRED, "--num_generation_s", "4"])
+    assert "num_generation_s" in capsys.readouterr().err
