@@ -4,6 +4,7 @@
 keeps their name, default and meaning; a flag of ours or of VLM-R1 either acts or is refused with a reason.
 """
 
+import os
 from dataclasses import dataclass, field
 
 from trl import GRPOConfig, ModelConfig, SFTConfig
@@ -263,3 +264,8 @@ class EvaluationArguments:
     overwrite: bool = flag(
         False, "Start anew where the output folder holds predictions of another model, data or flags."
     )
+
+
+def world_size() -> int:
+    """Number of ranks torchrun started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
