@@ -57,11 +57,11 @@ def main() -> None:
     unseen = draw_unseen(entities, args.unseen_entities, args.seed)
     atlas = pictures.read_atlas(json.loads(args.atlas.read_text(encoding="utf-8")))
 
-    if args.output.exists():
-        shutil.rmtree(args.output)
-    write_knowledge(args.output, attributes, entities)
-    write_pictures(args.output / "images", entities, flags, atlas, unseen)
-    rows = Rows(args.output, attributes, entities, args.seed)
+    new = args.output.with_name(args.output.name + ".new")  # takes the old folder's place when all is written
+    shutil.rmtree(new, ignore_errors=True)
+    write_knowledge(new, attributes, entities)
+    write_pictures(new / "images", entities, flags, atlas, unseen)
+    rows = Rows(new, entities, args.seed)
     trained = [entity for entity in entities if entity.key not in unseen]
     mapped = [entity for entity in trained if entity.title in atlas]
     seen = [attribute for attribute in attributes if not attribute.held_out]
@@ -80,8 +80,10 @@ def main() -> None:
         "unseen_entity", args.unseen_entity_rows, [entity for entity in entities if entity.key in unseen], seen, test
     )
     evaluation += rows.make("maps", args.map_rows, mapped, seen, ["maps_eval/{}.png"], shown="map")
-    write_jsonl(args.output / "train.jsonl", train)
-    write_jsonl(args.output / "eval.jsonl", evaluation)
+    write_jsonl(new / "train.jsonl", train)
+    write_jsonl(new / "eval.jsonl", evaluation)
+    shutil.rmtree(args.output, ignore_errors=True)
+    new.rename(args.output)
     soundness.print_report(args.output)
 
 
@@ -153,7 +155,7 @@ def write_pictures(
 class Rows:
     """Makes rows of a group of entities and attributes: equally many rows an attribute, sets and golds drawn by confusion.py."""
 
-    def __init__(self, folder: Path, attributes: list[Attribute], entities: list[Entity], seed: int):
+    def __init__(self, folder: Path, entities: list[Entity], seed: int):
         self.images, self.seed = folder / "images", seed
         self.looks = {
             entity.key: pictures.features(Image.open(self.images / "flags" / f"{entity.key}.png"))

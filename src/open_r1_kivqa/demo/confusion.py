@@ -40,8 +40,9 @@ class CandidateSets:
         for i, j in combinations(range(count), 2):
             clashes[i, j] = clashes[j, i] = clash(i, j)
         groups = []
+        choices = np.array(list(combinations(range(NEIGHBOURS), SIZE - 1)))  # (495, 4)
         for seed, neighbours in enumerate(nearest(distance)):
-            sets = np.array([(seed, *others) for others in combinations(neighbours, SIZE - 1)])
+            sets = np.insert(neighbours[choices], 0, seed, axis=1)
             groups.append(sets[~clashes[sets[:, :, None], sets[:, None, :]].any(axis=(1, 2))])
         groups = [sets for sets in groups if len(sets)]
         self.sets = np.concatenate(groups)  # (M, SIZE) indices, seed first

@@ -164,7 +164,7 @@ def national_symbol(text: str) -> Value | None:
 
 def head_of_state(text: str) -> Value | None:
     text = re.split(r";|,? represented", re.sub(r"\(.*?\)", "", text))[0]
-    name = re.search(r"(?:[A-Z]\w*-)?\b[A-ZÀ-Þ’'-]{3,}[a-z]*(?: [A-ZÀ-Þ]{2,})*", text)
+    name = re.search(r"(?:\w+-)?[A-ZÀ-Þ’'-]{3,}[a-z]*(?: [A-ZÀ-Þ]{2,})*", text)
     if name is None:
         return None
     words = [
@@ -244,8 +244,8 @@ ATTRIBUTES = [
     Attribute("obesity_rate", "obesity rate", f"{_P}/Obesity - adult prevalence rate", number),
     Attribute("gdp", "GDP", f"{_E}/GDP (official exchange rate)", number),
     Attribute("income_per_head", "income per head", f"{_E}/Real GDP per capita/Real GDP per capita 2023", number),
-    Attribute("exports", "exports", f"{_E}/Exports/Exports 2022", number, held_out=True),
-    Attribute("imports", "imports", f"{_E}/Imports/Imports 2022", number),
+    Attribute("export_value", "export value", f"{_E}/Exports/Exports 2022", number, held_out=True),
+    Attribute("import_value", "import value", f"{_E}/Imports/Imports 2022", number),
     Attribute("labor_force", "labor force", f"{_E}/Labor force", number),
     Attribute(
         "inflation_rate",
@@ -263,10 +263,8 @@ ATTRIBUTES = [
         number,
         held_out=True,
     ),
-    Attribute(
-        "mobile_phones", "mobile phones", "Communications/Telephones - mobile cellular/total subscriptions", number
-    ),
-    Attribute("airports", "airports", "Transportation/Airports", number),
+    Attribute("phone_count", "phone count", "Communications/Telephones - mobile cellular/total subscriptions", number),
+    Attribute("airport_count", "airport count", "Transportation/Airports", number),
 ]
 
 
