@@ -257,8 +257,8 @@ ATTRIBUTES = [
     Attribute("exchange_rate", "exchange rate", f"{_E}/Exchange rates/Exchange rates 2022", number),
     Attribute("power_use", "power use", "Energy/Electricity/consumption", number),
     Attribute(
-        "carbon_emissions",
-        "carbon emissions",
+        "carbon_output",
+        "carbon output",
         "Environment/Carbon dioxide emissions/total emissions",
         number,
         held_out=True,
