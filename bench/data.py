@@ -4,8 +4,10 @@ Writes rows and a knowledge base into a temporary folder, opens them with an emp
 object:
   rows, mib            what was written
   open_s               seconds to open the file and read every id, with nothing remembered from before
+  open_cpu_s           processor seconds of that; on a busy machine open_s is longer
   open_again_s         the same from the cache
   rows_per_s           rows parsed into samples, drawn at random
+  rows_checked_per_s   rows that `run_checks` looked at, their passages and 1000 images included, no model given
   articles             articles of the knowledge base
   knowledge_open_s     seconds to open it, with nothing remembered from before
   passages_per_s       passages found by key and parsed, drawn at random
@@ -21,10 +23,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from PIL import Image
+
+from open_r1_kivqa.data.checks import Source, run_checks
 from open_r1_kivqa.data.jsonl import Rows
 from open_r1_kivqa.knowledge.base import KnowledgeBase
 
 READ = 50_000  # rows and passages read for the rates
+IMAGES = 1000
 
 
 def main() -> None:
@@ -38,9 +44,13 @@ def main() -> None:
 
 def measure(folder: Path, number: int) -> dict:
     articles = max(1, number // 10)
-    data, knowledge = folder / "rows.jsonl", folder / "knowledge.jsonl"
+    data, part, knowledge = (folder / name for name in ("rows.jsonl", "part.jsonl", "knowledge.jsonl"))
     write(data, (row(i, articles) for i in range(number)))
+    write(part, (row(i, articles) for i in range(READ)))
     write(knowledge, (article(i) for i in range(articles)))
+    (folder / "images").mkdir()
+    for i in range(IMAGES):
+        Image.effect_noise((224, 224), 50).convert("RGB").save(folder / "images" / f"{i}.jpg")
     print(f"{number} rows, {data.stat().st_size / 2**20:.0f} MiB, and {articles} articles written", flush=True)
 
     def open_rows() -> Rows:
@@ -48,7 +58,9 @@ def measure(folder: Path, number: int) -> dict:
         assert len(rows.ids) == number
         return rows
 
+    start = time.process_time()
     rows, open_s = timed(open_rows)
+    open_cpu_s = time.process_time() - start
     rows, open_again_s = timed(open_rows)
     generator = random.Random(0)
     draws = [generator.randrange(number) for _ in range(READ)]
@@ -56,12 +68,16 @@ def measure(folder: Path, number: int) -> dict:
     kb, knowledge_open_s = timed(lambda: KnowledgeBase.open(str(knowledge)))
     keys = [f"article/{generator.randrange(articles)}#s1" for _ in range(READ)]
     _, passages_s = timed(lambda: [len(kb.passage(key).text) for key in keys])
+    report, check_s = timed(lambda: run_checks([Source(str(part), str(folder))], kb=kb))
+    assert report.rows == READ and not report.problems, report.problems[:3]
     return {
         "rows": number,
         "mib": round(data.stat().st_size / 2**20),
         "open_s": round(open_s, 2),
+        "open_cpu_s": round(open_cpu_s, 2),
         "open_again_s": round(open_again_s, 2),
         "rows_per_s": round(READ / read_s),
+        "rows_checked_per_s": round(READ / check_s),
         "articles": articles,
         "knowledge_open_s": round(knowledge_open_s, 2),
         "passages_per_s": round(READ / passages_s),
@@ -80,7 +96,7 @@ def row(i: int, articles: int) -> dict:
     """A row of a knowledge-based set: 20 candidates, some aliases."""
     return {
         "id": f"train_{i:08d}",
-        "image": f"images/{i % 1000:03d}/{i:08d}.jpg",
+        "image": f"images/{i % IMAGES}.jpg",
         "conversations": [
             {"from": "human", "value": f"<image>In which year was the building in picture {i} finished?"},
             {"from": "gpt", "value": str(1000 + i % 1000)},

@@ -62,23 +62,22 @@ class KnowledgeBase:
         """Whether this is the key of an article or of a passage."""
         if self._find(key) is not None:
             return True
-        article, _, section = key.rpartition("#")
-        line = self._find(article)
-        return line is not None and _section(self._lines.record(line), section) is not None
+        article_key, _, section_id = key.rpartition("#")
+        found = self._find(article_key)
+        return found is not None and _section(found[1], section_id) is not None
 
     def article(self, key: str) -> dict:
         """The article as it stands in the file; `InputError` if there is none."""
-        line = self._find(key)
-        if line is None:
+        found = self._find(key)
+        if found is None:
             raise InputError(f"{self.path} has no article {key!r}; add it or correct the key.")
-        return self._lines.record(line)
+        return found[1]
 
     def passage(self, key: str) -> Passage:
         """The passage "article#section"; `InputError` if there is none or it lacks its text."""
         article_key, _, section_id = key.rpartition("#")
-        line = self._find(article_key)
-        article = None if line is None else self._lines.record(line)
-        section = None if article is None else _section(article, section_id)
+        line, article = self._find(article_key) or (None, {})
+        section = _section(article, section_id)
         if section is None:
             raise InputError(
                 f'{self.path} has no passage {key!r}; keys are "article#section", add it or correct the key.'
@@ -88,14 +87,15 @@ class KnowledgeBase:
             raise InputError(f"{self._lines.source(line)}: titles and `text` of passage {key!r} must be texts.")
         return Passage(key=key, title=title, section=heading, text=text)
 
-    def _find(self, key: str) -> int | None:
-        """Line of an article."""
+    def _find(self, key: str) -> tuple[int, dict] | None:
+        """Line of an article and the article."""
         wanted = _hash(key)
         i = int(np.searchsorted(self._hashes, np.uint64(wanted)))
         while i < len(self._hashes) and int(self._hashes[i]) == wanted:
             line = int(self._order[i])
-            if str(self._lines.record(line)["key"]) == key:
-                return line
+            article = self._lines.record(line)
+            if str(article["key"]) == key:
+                return line, article
             i += 1  # another key with the same hash
         return None
 
