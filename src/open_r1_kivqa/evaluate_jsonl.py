@@ -11,9 +11,10 @@ it goes on where it was. With --eval_data_file_paths or --val_split_ratio the he
 import dataclasses
 import json
 import os
+from contextlib import contextmanager
 from pathlib import Path
 
-from open_r1_kivqa.arguments import DataArguments, EvaluationArguments, VLMModelConfig
+from open_r1_kivqa.arguments import DataArguments, EvaluationArguments, VLMModelConfig, world_size
 from open_r1_kivqa.entry import parse, run
 from open_r1_kivqa.errors import InputError
 
@@ -39,8 +40,8 @@ def evaluate(
     from rich.console import Console
 
     from open_r1_kivqa.data.jsonl import split_paths
+    from open_r1_kivqa.data.launch import once_per_launch
     from open_r1_kivqa.evaluation.baselines import baselines
-    from open_r1_kivqa.evaluation.ranks import Ranks
     from open_r1_kivqa.evaluation.records import claim, merge, read_finished
     from open_r1_kivqa.evaluation.settings import apply_setting, parse_settings, pictures_of
     from open_r1_kivqa.evaluation.summary import score_table, summarise
@@ -71,31 +72,34 @@ def evaluate(
             "evaluate_jsonl", data_args, model_args, dataclasses.replace(args, output_dir=place), template
         )
 
-    ranks = Ranks.join()
-    ranks.first(lambda: claim(folder, write_manifest, overwrite=args.overwrite))
     jobs = [(setting, id) for setting in settings for id in rows.ids]
-    finished = read_finished(folder)
-    pending = [job for job in jobs if job not in finished]
-    ranks.wait()  # until all have read what some will write to
+
+    def start() -> dict:
+        claim(folder, write_manifest, overwrite=args.overwrite)
+        finished = read_finished(folder)
+        return {"pending": [job for job in jobs if job not in finished]}
+
+    pending = once_per_launch("start of evaluation", start)["pending"]
     if pending:
         prompting = shown | {"template": template, "system_prompt": data_args.system_prompt, "pictures": pictures}
-        answer(rows, pending, ranks, model_args, args, prompting)
-    ranks.wait()
+        answer(rows, pending, model_args, args, prompting)
 
-    def conclude() -> None:
+    def conclude() -> dict:
         summary = summarise(merge(folder, jobs), seed=args.seed)
         folders = split_paths(data_args.image_folders) + split_paths(data_args.eval_image_folders or "")
         for split, scores in baselines(rows, training=training, image_folders=folders, **shown).items():
             summary["splits"][split]["baselines"] = scores
         (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-        Console().print(score_table(summary))
+        console = Console()
+        console.width = max(console.width, 110)  # rather broken lines than cut figures
+        console.print(score_table(summary), markup=False)
+        return summary
 
-    ranks.first(conclude)
-    ranks.leave()
-    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    with all_ranks_here():
+        return once_per_launch("end of evaluation", conclude)
 
 
-def answer(rows, jobs: list[tuple[str, str]], ranks, model_args, args: EvaluationArguments, prompting: dict) -> None:
+def answer(rows, jobs: list[tuple[str, str]], model_args, args: EvaluationArguments, prompting: dict) -> None:
     """Answer this rank's share of the jobs, every n-th, and write each few batches' records to its file."""
     import torch
     from rich.progress import Progress
@@ -116,10 +120,11 @@ def answer(rows, jobs: list[tuple[str, str]], ranks, model_args, args: Evaluatio
     def generate(prompts):
         return greedy(model, processor, prompts, max_new_tokens=args.max_new_tokens, batch_size=args.batch_size)
 
-    share = jobs[ranks.rank :: ranks.size]
+    rank = int(os.environ.get("RANK", "0"))
+    share = jobs[rank :: world_size()]
     size = 4 * args.batch_size  # `greedy` sorts these by length; a stop loses no more than these
-    file = RankFile(Path(args.output_dir), ranks.rank)
-    with Progress(disable=ranks.rank > 0) as progress:
+    file = RankFile(Path(args.output_dir), rank)
+    with Progress(disable=rank > 0) as progress:
         bar = progress.add_task("answering", total=len(share))
         for setting in dict.fromkeys(setting for setting, _ in share):
             ids = [id for its_setting, id in share if its_setting == setting]
@@ -128,6 +133,23 @@ def answer(rows, jobs: list[tuple[str, str]], ranks, model_args, args: Evaluatio
                 file.append(predict(samples, setting, generate=generate, **prompting))
                 progress.advance(bar, len(samples))
     file.close()
+
+
+@contextmanager
+def all_ranks_here():
+    """Begins when every rank is here, and ends so. Over gloo, also on GPUs: ranks share nothing but the folder."""
+    if world_size() == 1:
+        yield
+        return
+    from torch import distributed
+
+    from open_r1_kivqa.data.launch import LONGEST
+
+    distributed.init_process_group("gloo", timeout=LONGEST)
+    distributed.barrier()
+    yield
+    distributed.barrier()
+    distributed.destroy_process_group()
 
 
 def rows_of_splits(rows, splits: str):

@@ -87,7 +87,7 @@ def test_table_shows_settings_gain_and_baselines():
     summary = summarise([record("a", "e", "t", 1.0), record("a", "e", "t", 0.0, setting="wrong_image")])
     summary["splits"]["seen"]["baselines"] = {"chance": 0.2, "medoid": None}
     out = io.StringIO()
-    Console(file=out, width=160).print(score_table(summary))
+    Console(file=out, width=110).print(score_table(summary))
     text = out.getvalue()
-    assert "normal - wrong_image" in text and "100.0" in text
-    assert "baseline: chance" in text and "20.0" in text and "medoid" not in text
+    assert "normal - wrong_image" in text and "100.0  [100.0 100.0]" in text
+    assert "rule: chance" in text and "20.0" in text and "medoid" not in text

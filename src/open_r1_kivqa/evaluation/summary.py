@@ -106,31 +106,23 @@ def _interval(drawn: np.ndarray) -> list[float] | None:
 
 def score_table(summary: dict) -> Table:
     """The summary for the terminal: a line for each split and setting, then the gain and the baselines of the split. Figures are percentages."""
-    table = Table(
-        title="Accuracy is read leniently and averaged over question types; figures in %", title_justify="left"
+    table = Table(box=None, pad_edge=False, title_justify="left", title_style="")
+    table.title = (
+        "Figures in %, averaged over question types. Accuracy reads answers leniently; in brackets its 95 % interval."
     )
-    for column in ("split", "setting", "n", "accuracy", "95 %", "strict", "format", "pick", "copy"):
-        table.add_column(column, justify="left" if column in ("split", "setting") else "right")
+    for column in ("split", "setting", "rows", "accuracy", "", "strict", "format", "pick", "copy"):
+        table.add_column(column, justify="left" if column in ("split", "setting") else "right", no_wrap=True)
     for split, scores in summary["splits"].items():
-        name = split
         for setting, measures in scores["settings"].items():
-            table.add_row(
-                name,
-                setting,
-                str(measures["n"]),
-                _percent(measures["accuracy"]),
-                _percents(measures["interval"]),
-                *(_percent(measures[key]) for key in ("accuracy_strict", "format", "pick", "copy")),
-            )
-            name = ""
+            figures = [_percent(measures[key]) for key in ("accuracy_strict", "format", "pick", "copy")]
+            accuracy, interval = _percent(measures["accuracy"]), _percents(measures["interval"])
+            table.add_row(split, setting, str(measures["n"]), accuracy, interval, *figures)
         if "gain" in scores:
-            table.add_row(
-                "", "gain: normal - wrong_image", "", _percent(scores["gain"]), _percents(scores["gain_interval"])
-            )
-        for baseline, accuracy in scores.get("baselines", {}).items():
+            gain, interval = _percent(scores["gain"]), _percents(scores["gain_interval"])
+            table.add_row(split, "normal - wrong_image", "", gain, interval)
+        for rule, accuracy in scores.get("baselines", {}).items():
             if accuracy is not None:
-                table.add_row("", f"baseline: {baseline}", "", _percent(accuracy))
-        table.add_section()
+                table.add_row(split, f"rule: {rule}", "", _percent(accuracy))
     return table
 
 
@@ -139,4 +131,4 @@ def _percent(share: float | None) -> str:
 
 
 def _percents(interval: list[float] | None) -> str:
-    return "-" if interval is None else " to ".join(_percent(bound) for bound in interval)
+    return "-" if interval is None else f"[{' '.join(_percent(bound) for bound in interval)}]"
