@@ -63,10 +63,7 @@ def load_reward_functions(
     functions = []
     for spec in specs:
         if spec in REWARDS:
-            function = functools.partial(
-                REWARDS[spec], **({"answer_extraction": answer_extraction} if spec == "accuracy" else {})
-            )
-            function.__name__ = spec
+            function = _named(spec, {"answer_extraction": answer_extraction} if spec == "accuracy" else {})
         elif ".py:" in spec:
             function = _load_own(spec)
         else:
@@ -79,6 +76,17 @@ def load_reward_functions(
             )
         functions.append(function)
     return functions
+
+
+def _named(name: str, options: dict[str, Any]) -> Callable[..., list[float | None]]:
+    """The reward of that name with options set. A plain function, since TRL logs a partial under the inner function's name."""
+
+    @functools.wraps(REWARDS[name])
+    def reward(prompts, completions, **kwargs):
+        return REWARDS[name](prompts, completions, **options, **kwargs)
+
+    reward.__name__ = name
+    return reward
 
 
 def _load_own(spec: str) -> Callable[..., list[float | None]]:
