@@ -7,20 +7,26 @@
 Every flag: arguments.py, and TRL's SFTConfig. Bad input ends the run with one message and exit code 2 before a model is loaded.
 """
 
+from dataclasses import dataclass
+
 from open_r1_kivqa.arguments import DataArguments, VLMModelConfig, VLMSFTConfig
+from open_r1_kivqa.data.checks import ensure_checked
 from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed_without_gpu
 
 FLAGS = (DataArguments, VLMModelConfig, VLMSFTConfig)
 
 
+@dataclass
+class DeepSpeedFlag:
+    deepspeed: str | None = None
+
+
 def main(argv: list[str] | None = None):
     """Check the data, load the model, train, save. Returns the trainer."""
-    from open_r1_kivqa.data.checks import ensure_checked
-
     # The process group starts when TrainingArguments is built, so the checks, which may take long on rank 0, come before.
-    data_args, model_args = parse_some(FLAGS, FLAGS[:2], argv)
-    bad_rows = ensure_checked(data_args, model_args)
-    start_deepspeed_without_gpu(argv)
+    data_args, model_args, flag = parse_some(FLAGS, (DataArguments, VLMModelConfig, DeepSpeedFlag), argv)
+    bad_rows = ensure_checked(data_args, model_args, needs_response=True)
+    start_deepspeed_without_gpu(flag.deepspeed)
     return train(*parse(FLAGS, argv), bad_rows)
 
 
@@ -36,6 +42,7 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMSFTConf
         write_run_manifest,
     )
     from open_r1_kivqa.trainer.checkpoints import find_checkpoint, refuse_to_overwrite
+    from open_r1_kivqa.trainer.progress import add_progress
     from open_r1_kivqa.trainer.sft_trainer import PromptCompletions, VLMSFTTrainer
     from open_r1_kivqa.vlm_modules.parts import assert_lora_respects, frozen_parts, lora_config, parameter_report
 
@@ -44,7 +51,7 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMSFTConf
     refuse_to_overwrite(args.output_dir, checkpoint)
     rows, held_out = load_rows(data_args, bad_rows, args.seed)
     if held_out is None and args.eval_strategy != "no":
-        raise InputError("--eval_strategy wants held-out rows: give --val_split_ratio or --eval_data_file_paths.")
+        raise InputError("--eval_steps needs held-out rows: add --val_split_ratio 0.05 or --eval_data_file_paths.")
     prompting = {
         "template": load_template(data_args.task_type),
         "system_prompt": data_args.system_prompt,
@@ -64,8 +71,8 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMSFTConf
         peft_config=lora_config(model, module, model_args),
     )
     assert_lora_respects(trainer.model, module, frozen_parts(model_args))
+    add_progress(trainer, trainer.phases, parameter_report(trainer.model, module))
     if trainer.is_world_process_zero():
-        print(parameter_report(trainer.model, module), flush=True)
         write_run_manifest("sft_jsonl", data_args, model_args, args, prompting["template"])
 
     trainer.train(resume_from_checkpoint=checkpoint)

@@ -3,7 +3,7 @@
 Departures from the stock trainer:
 - a row is read, its passages chosen and its prompt built when a batch wants it (`PromptCompletions`); the dataset itself holds row numbers;
 - a batch without any image also runs where ranks share the vision tower's weights or gradients (`compute_loss`);
-- checkpoints resume exactly, their weights included (`ResumeMixin`).
+- an epoch's order depends on (seed, epoch) alone, and checkpoints resume exactly, their weights included (`_get_train_sampler`, `ResumeMixin`).
 
 Image decoding, tokenisation and labels are TRL's own collator's.
 """
@@ -20,7 +20,9 @@ from ..knowledge.base import KnowledgeBase
 from ..knowledge.context import choose_passages
 from ..prompts import Template, build_completion, build_prompt
 from .checkpoints import ResumeMixin, SaveOnSigterm
+from .progress import PhaseTimer
 from .rollout import ROW, row_dataset
+from .sampler import EpochRepeatSampler
 from .vision_rows import DummyRow
 
 
@@ -91,6 +93,11 @@ class VLMSFTTrainer(ResumeMixin, SFTTrainer):
             raise InputError(
                 "--dataloader_persistent_workers would show every epoch the first one's passages, since its workers never hear of the next epoch: leave the flag out."
             )
+        if args.train_sampling_strategy not in ("random", "sequential"):
+            raise InputError(
+                f"--train_sampling_strategy {args.train_sampling_strategy} needs every row's length beforehand, while rows are read when a batch wants them: give random or sequential."
+            )
+        self.phases = PhaseTimer()
         self._dummy_row = None
         examples.epoch = 0
         super().__init__(
@@ -102,6 +109,24 @@ class VLMSFTTrainer(ResumeMixin, SFTTrainer):
         )
         self.add_callback(_TellEpoch(examples))
         self.add_callback(SaveOnSigterm(self))
+
+    def _get_train_sampler(self, train_dataset=None):
+        if self.args.train_sampling_strategy == "sequential":
+            return super()._get_train_sampler(train_dataset)
+        return EpochRepeatSampler(
+            self.train_dataset if train_dataset is None else train_dataset,
+            mini_repeat_count=1,
+            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
+            epoch=lambda: int(self.state.epoch or 0),
+        )
+
+    def get_batch_samples(self, *args, **kwargs):
+        with self.phases.phase("batches"):
+            return super().get_batch_samples(*args, **kwargs)
+
+    def training_step(self, *args, **kwargs):
+        with self.phases.phase("forward and backward"):
+            return super().training_step(*args, **kwargs)
 
     def compute_loss(self, model, inputs, *args, **kwargs):
         if "pixel_values" not in inputs and self.needs_dummy_row():
