@@ -1,0 +1,114 @@
+"""How many tokens a row's prompt has, without decoding a pixel: images by the processor's own arithmetic on their sizes, texts by its tokenizer."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..knowledge.base import KnowledgeBase, Passage
+from ..knowledge.context import choose_passages
+from ..prompts import Template, build_prompt
+from ..vlm_modules.base import VLMModule
+from .samples import Sample
+
+PARTS = ("image", "question", "passages", "rest", "prompt")
+
+
+@dataclass
+class TokenCounter:
+    """Counts the tokens of prompts as training builds them.
+
+    Attributes:
+        processor: of the model, image limits set. module: its family's.
+        template, system_prompt, level, num_passages, kb: what `build_prompt` and `choose_passages` get.
+    """
+
+    processor: object
+    module: VLMModule
+    template: Template
+    system_prompt: str | None = None
+    level: str = "retrieved"
+    num_passages: int = 5
+    kb: KnowledgeBase | None = None
+    _passage_tokens: dict[str, int] = field(default_factory=dict, repr=False)
+
+    def count(self, samples: list[Sample], sizes: list[list[tuple[int, int]]]) -> dict[str, np.ndarray]:
+        """Tokens of each sample's prompt, by part: `PARTS` -> (n,) int64. A row with several candidate sets counts with its longest.
+
+        "rest" is what the template, earlier turns and the chat's own tokens add to the other three; "prompt" is the sum, up to the first token of the completion.
+
+        Args:
+            sizes: (width, height) in pixels of every image of every sample.
+
+        Raises:
+            InputError: an image whose shape the processor refuses, or a passage that the knowledge base lacks.
+        """
+        shown = self._longest_passages(samples)
+        prompts = [
+            self.processor.apply_chat_template(
+                build_prompt(sample, passages, self.template, system_prompt=self.system_prompt),
+                add_generation_prompt=True,
+                tokenize=False,
+            )
+            for sample, passages in zip(samples, shown, strict=True)
+        ]
+        # The chat template puts one placeholder token where an image goes; the processor widens it.
+        image = _counts(sum(self.image_tokens(size) for size in row) for row in sizes)
+        prompt = self._text_tokens(prompts) + image - _counts(len(row) for row in sizes)
+        question = self._text_tokens([sample.question for sample in samples])
+        passages = _counts(sum(self._passage_tokens[passage.key] for passage in row) for row in shown)
+        return {
+            "image": image,
+            "question": question,
+            "passages": passages,
+            "rest": prompt - image - question - passages,
+            "prompt": prompt,
+        }
+
+    def image_tokens(self, size: tuple[int, int]) -> int:
+        """Tokens of an image of `size` (width, height) pixels; InputError for a shape that the processor refuses."""
+        return self.module.num_image_tokens(self.processor, *size)
+
+    def _longest_passages(self, samples: list[Sample]) -> list[list[Passage]]:
+        """The passages of each sample; of several candidate sets those with the most tokens."""
+        choices = [[self._passages(one) for one in _one_set_each(sample)] for sample in samples]
+        texts = {
+            passage.key: passage.text
+            for sets in choices
+            for shown in sets
+            for passage in shown
+            if passage.key not in self._passage_tokens
+        }
+        self._passage_tokens.update(zip(texts, self._text_tokens(list(texts.values())).tolist(), strict=True))
+        return [
+            max(sets, key=lambda shown: sum(self._passage_tokens[passage.key] for passage in shown)) for sets in choices
+        ]
+
+    def _passages(self, sample: Sample) -> list[Passage]:
+        return choose_passages(sample, self.kb, level=self.level, num_passages=self.num_passages, seed=0, draw=None)
+
+    def _text_tokens(self, texts: list[str]) -> np.ndarray:
+        if not texts:
+            return _counts([])
+        encoded = self.processor.tokenizer(texts, add_special_tokens=False, return_attention_mask=False)
+        return _counts(len(ids) for ids in encoded["input_ids"])
+
+
+def _one_set_each(sample: Sample) -> list[Sample]:
+    if len(sample.candidates) < 2:
+        return [sample]
+    return [replace(sample, candidates=(one,)) for one in sample.candidates]
+
+
+def _counts(numbers: Iterable[int]) -> np.ndarray:
+    return np.fromiter(numbers, dtype=np.int64)
+
+
+def percentiles(lengths: dict[str, np.ndarray]) -> dict[str, dict[str, int]]:
+    """p50, p90, p99 and max of each part over the rows: the smallest length that so many percent of the rows don't exceed."""
+    points = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
+    return {
+        part: {name: int(np.percentile(values, point, method="inverted_cdf")) for name, point in points.items()}
+        for part, values in lengths.items()
+        if len(values)
+    }

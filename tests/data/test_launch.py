@@ -1,0 +1,93 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from open_r1_kivqa.data.launch import once_per_launch
+
+RANK = """
+import os, sys, time
+from open_r1_kivqa.data.launch import once_per_launch
+from open_r1_kivqa.errors import InputError
+
+def work():
+    print("worked on", os.environ["RANK"], flush=True)
+    time.sleep(1)
+    if sys.argv[-1] == "refuse":
+        raise InputError("bad rows")
+    return {"bad_rows": list(range(2_000_000))}
+
+bad = once_per_launch("checks", work)["bad_rows"]
+again = once_per_launch("more", lambda: {"rank": os.environ["RANK"]})
+print("got", len(bad), bad[-1], again["rank"], flush=True)
+if sys.argv[-1] == "group":
+    import torch
+    torch.distributed.init_process_group("gloo")
+    total = torch.ones(1)
+    torch.distributed.all_reduce(total)
+    print("sum", int(total), flush=True)
+    torch.distributed.destroy_process_group()  # gloo's threads may abort a process that ends with its group
+"""
+
+
+def test_a_single_process_just_works(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert once_per_launch("checks", lambda: {"bad_rows": []}) == {"bad_rows": []}
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "rank.py"
+    path.write_text(RANK)
+    return str(path)
+
+
+def torchrun(script, *arguments):
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        script,
+        *arguments,
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
+
+
+@pytest.mark.distributed
+def test_torchrun_ranks_get_rank_0s_result_and_can_form_a_group(script):
+    done = torchrun(script, "group")
+    assert done.returncode == 0, done.stderr
+    # two million numbers: the store takes no value above 8 MiB
+    assert sorted(done.stdout.splitlines()) == [
+        "got 2000000 1999999 0",
+        "got 2000000 1999999 0",
+        "sum 2",
+        "sum 2",
+        "worked on 0",
+    ]
+
+
+@pytest.mark.distributed
+def test_bad_input_of_rank_0_ends_the_others(script):
+    done = torchrun(script, "refuse")
+    assert done.returncode != 0 and "got" not in done.stdout
+    assert done.stderr.count("InputError: bad rows") == 1
+
+
+@pytest.mark.distributed
+def test_ranks_that_another_launcher_started(script):
+    """Without torchrun's store rank 0 opens one, and the process group shares its port."""
+    from torch.distributed import TCPStore
+
+    port = TCPStore("127.0.0.1", 0, is_master=True).port  # free again at the end of this line
+    ranks = []
+    for rank in ("0", "1"):
+        env = os.environ | {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        ranks.append(subprocess.Popen([sys.executable, script, "group"], env=env, stdout=subprocess.PIPE, text=True))
+    got = "got 2000000 1999999 0"
+    outputs = [rank.communicate(timeout=600)[0].splitlines() for rank in ranks]
+    assert outputs == [["worked on 0", got, "sum 2"], [got, "sum 2"]]
