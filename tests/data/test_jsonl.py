@@ -153,6 +153,13 @@ def test_a_line_without_an_id_is_named_when_ids_are_read(write, bad):
         open_rows(write(line(1) + "\n" + bad)).ids  # noqa: B018
 
 
+def test_a_subset_without_the_bad_lines_has_ids(write):
+    rows = open_rows(write("\n".join([line(1), "{", line(3), '{"a": 1}', line(3)])))
+    assert rows.subset([0, 2]).ids == ["1", "3"]
+    with pytest.raises(InputError, match="rows.jsonl:4: `id` is missing"):
+        rows.subset([2, 3]).ids  # noqa: B018
+
+
 def test_an_id_given_twice_is_found_across_files(write):
     one, two = write(line(1), "one.jsonl"), write(line(2) + "\n" + line("1"), "two.jsonl")
     with pytest.raises(InputError, match="id '1' is given twice, at .*one.jsonl:1 and .*two.jsonl:2"):

@@ -101,10 +101,13 @@ class Rows(Sequence[Sample]):
 
     @property
     def ids(self) -> list[str]:
-        """Every row's id, in order; read at the first use. `InputError` if one is missing or given twice."""
+        """Every row's id, in order; read at the first use. `InputError` if one of these rows has none, or two have the same."""
         if self._ids is None:
-            ids = [key for file in self._files for key in file.keys("id")]
+            ids = [key for file in self._files for key in file.keys("id", required=False)]
             ids = ids if self._indices is None else [ids[i] for i in self._indices.tolist()]
+            if "" in ids:
+                file, line = self._locate(ids.index(""))
+                self._files[file].key(line, "id")  # says what is wrong with it
             self._check_unique(ids)
             self._ids = ids
         return self._ids

@@ -64,11 +64,18 @@ class JsonLines:
         """Line `i`, parsed; `InputError` with its path and line if it is not JSON in UTF-8."""
         return parse_line(self.raw(i), self.source(i))
 
-    def keys(self, name: str) -> list[str]:
-        """The identifying field `name` of every line, in order; `InputError` at the first line that has none."""
+    def keys(self, name: str, *, required: bool = True) -> list[str]:
+        """The identifying field `name` of every line, in order.
+
+        A line that has none, or is not JSON, raises `InputError`; with `required` False it gives "".
+        """
         self._check_unchanged(os.stat(self.path))
-        arrays = cached_arrays(self.path, f"keys-1-{name}", lambda: _pack(self._read_keys(name)))
-        return _unpack(arrays)
+        kind = f"keys-1-{name}" if required else f"keys-1-{name}-if-any"
+        return _unpack(cached_arrays(self.path, kind, lambda: _pack(self._read_keys(name, required))))
+
+    def key(self, i: int, name: str) -> str:
+        """The identifying field `name` of line `i`; `InputError` if it has none."""
+        return _key_of(self.raw(i), name, self.source(i))
 
     @property
     def content_hash(self) -> str:
@@ -84,7 +91,7 @@ class JsonLines:
         if (status.st_size, status.st_mtime_ns) != self._state:
             raise InputError(f"{self.path} was changed while it was in use; start again with the file at rest.")
 
-    def _read_keys(self, name: str) -> Iterator[str]:
+    def _read_keys(self, name: str, required: bool) -> Iterator[str]:
         # A key that opens its line is read without parsing the line, ten times faster.
         leading = re.compile(
             rb'\s*\{\s*"%s"\s*:\s*("[^"\\\x00-\x1f]+"|-?[1-9][0-9]*|0)\s*[,}]' % re.escape(name).encode()
@@ -97,13 +104,22 @@ class JsonLines:
                 line = file.readline()
                 position = start + len(line)
                 match = leading.match(line)
-                if match:
-                    row = {name: parse_line(match.group(1), self.source(i))}
-                else:
-                    row = parse_line(line, self.source(i))
-                    if not isinstance(row, dict):
-                        raise InputError(f"{self.source(i)}: a line must be a JSON object.")
-                yield row_id(row, name, self.source(i))
+                try:
+                    if match:
+                        yield row_id({name: parse_line(match.group(1), self.source(i))}, name, self.source(i))
+                    else:
+                        yield _key_of(line, name, self.source(i))
+                except InputError:
+                    if required:
+                        raise
+                    yield ""
+
+
+def _key_of(line: bytes, name: str, source: str) -> str:
+    row = parse_line(line, source)
+    if not isinstance(row, dict):
+        raise InputError(f"{source}: a line must be a JSON object.")
+    return row_id(row, name, source)
 
 
 def parse_line(line: bytes, source: str) -> object:
