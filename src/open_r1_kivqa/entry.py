@@ -21,6 +21,8 @@ def run(main: Callable[[], None]) -> None:
 def parse_some(dataclasses: Sequence[type], wanted: Sequence[type], argv: Sequence[str] | None) -> tuple:
     """Parse all flags of `dataclasses`, so that a misspelt one ends the run here, but make only the `wanted` instances.
 
+    Returns them and, last, the value of --deepspeed.
+
     Building transformers' TrainingArguments starts the process group. The checks of the data come before it, on rank 0 alone, since a group that waits for a long check runs into its timeout.
     """
     from trl import TrlParser
@@ -29,7 +31,8 @@ def parse_some(dataclasses: Sequence[type], wanted: Sequence[type], argv: Sequen
         def parse_args_into_dataclasses(self, args=None, **kwargs):
             namespace = self.parse_args(args)
             found = vars(namespace)
-            return tuple(kind(**{name: found[name] for name in init_fields(kind)}) for kind in wanted)
+            made = (kind(**{name: found[name] for name in init_fields(kind)}) for kind in wanted)
+            return (*made, found.get("deepspeed"))
 
     return Partial(dataclasses).parse_args_and_config(args=argv)
 

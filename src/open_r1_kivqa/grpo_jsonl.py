@@ -20,9 +20,9 @@ FLAGS = (DataArguments, VLMModelConfig, VLMGRPOConfig)
 def main(argv: list[str] | None = None):
     """Check the data, load the model, train, save. Returns the trainer."""
     # The process group starts when TrainingArguments is built, so the checks, which may take long on rank 0, come before.
-    data_args, model_args = parse_some(FLAGS, FLAGS[:2], argv)
+    data_args, model_args, deepspeed = parse_some(FLAGS, FLAGS[:2], argv)
     bad_rows = ensure_checked(data_args, model_args)
-    start_deepspeed_without_gpu(argv)
+    start_deepspeed_without_gpu(deepspeed)
     return train(*parse(FLAGS, argv), bad_rows)
 
 

@@ -7,8 +7,6 @@
 Every flag: arguments.py, and TRL's SFTConfig. Bad input ends the run with one message and exit code 2 before a model is loaded.
 """
 
-from dataclasses import dataclass
-
 from open_r1_kivqa.arguments import DataArguments, VLMModelConfig, VLMSFTConfig
 from open_r1_kivqa.data.checks import ensure_checked
 from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed_without_gpu
@@ -16,17 +14,12 @@ from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed_without_
 FLAGS = (DataArguments, VLMModelConfig, VLMSFTConfig)
 
 
-@dataclass
-class DeepSpeedFlag:
-    deepspeed: str | None = None
-
-
 def main(argv: list[str] | None = None):
     """Check the data, load the model, train, save. Returns the trainer."""
     # The process group starts when TrainingArguments is built, so the checks, which may take long on rank 0, come before.
-    data_args, model_args, flag = parse_some(FLAGS, (DataArguments, VLMModelConfig, DeepSpeedFlag), argv)
+    data_args, model_args, deepspeed = parse_some(FLAGS, FLAGS[:2], argv)
     bad_rows = ensure_checked(data_args, model_args, needs_response=True)
-    start_deepspeed_without_gpu(flag.deepspeed)
+    start_deepspeed_without_gpu(deepspeed)
     return train(*parse(FLAGS, argv), bad_rows)
 
 
