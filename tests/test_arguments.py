@@ -162,8 +162,8 @@ def test_yaml_gives_defaults_that_the_command_line_overrides(tmp_path):
 
 def test_parse_some_makes_the_wanted_and_still_refuses_unknown_flags(capsys):
     more = ["--num_generations", "4", "--max_pixels", "5000", "--deepspeed", "zero3.json"]
-    data, model, deepspeed = parse_some(GRPO, GRPO[:2], [*REQUIRED, *more])
-    assert (data.data_file_paths, model.max_pixels, deepspeed) == ("a.jsonl", 5000, "zero3.json")
+    data, model, flags = parse_some(GRPO, GRPO[:2], [*REQUIRED, *more])
+    assert (data.data_file_paths, model.max_pixels, flags.deepspeed) == ("a.jsonl", 5000, "zero3.json")
     with pytest.raises(SystemExit):
         parse_some(GRPO, GRPO[:2], [*REQUIRED, "--num_generation_s", "4"])
     assert "num_generation_s" in capsys.readouterr().err

@@ -21,7 +21,7 @@ def run(main: Callable[[], None]) -> None:
 def parse_some(dataclasses: Sequence[type], wanted: Sequence[type], argv: Sequence[str] | None) -> tuple:
     """Parse all flags of `dataclasses`, so that a misspelt one ends the run here, but make only the `wanted` instances.
 
-    Returns them and, last, the value of --deepspeed.
+    Returns them and, last, the namespace of all flags as argparse reads them.
 
     Building transformers' TrainingArguments starts the process group. The checks of the data come before it, on rank 0 alone, since a group that waits for a long check runs into its timeout.
     """
@@ -32,7 +32,7 @@ def parse_some(dataclasses: Sequence[type], wanted: Sequence[type], argv: Sequen
             namespace = self.parse_args(args)
             found = vars(namespace)
             made = (kind(**{name: found[name] for name in init_fields(kind)}) for kind in wanted)
-            return (*made, found.get("deepspeed"))
+            return (*made, namespace)
 
     return Partial(dataclasses).parse_args_and_config(args=argv)
 

@@ -20,9 +20,9 @@ FLAGS = (DataArguments, VLMModelConfig, VLMGRPOConfig)
 def main(argv: list[str] | None = None):
     """Check the data, load the model, train, save. Returns the trainer."""
     # The process group starts when TrainingArguments is built, so the checks, which may take long on rank 0, come before.
-    data_args, model_args, deepspeed = parse_some(FLAGS, FLAGS[:2], argv)
-    bad_rows = ensure_checked(data_args, model_args)
-    start_deepspeed_without_gpu(deepspeed)
+    data_args, model_args, flags = parse_some(FLAGS, FLAGS[:2], argv)
+    bad_rows = ensure_checked(data_args, model_args, max_completion_length=flags.max_completion_length)
+    start_deepspeed_without_gpu(flags.deepspeed)
     return train(*parse(FLAGS, argv), bad_rows)
 
 

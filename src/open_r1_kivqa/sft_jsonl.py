@@ -17,9 +17,9 @@ FLAGS = (DataArguments, VLMModelConfig, VLMSFTConfig)
 def main(argv: list[str] | None = None):
     """Check the data, load the model, train, save. Returns the trainer."""
     # The process group starts when TrainingArguments is built, so the checks, which may take long on rank 0, come before.
-    data_args, model_args, deepspeed = parse_some(FLAGS, FLAGS[:2], argv)
+    data_args, model_args, flags = parse_some(FLAGS, FLAGS[:2], argv)
     bad_rows = ensure_checked(data_args, model_args, needs_response=True)
-    start_deepspeed_without_gpu(deepspeed)
+    start_deepspeed_without_gpu(flags.deepspeed)
     return train(*parse(FLAGS, argv), bad_rows)
 
 
