@@ -1,8 +1,10 @@
 """What the torchrun entries share: parsing flags, one sentence for bad input, and DeepSpeed on a machine without GPU."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 
 from .errors import InputError
 
@@ -18,6 +20,15 @@ def run(main: Callable[[], None]) -> None:
         sys.exit(BAD_INPUT)
 
 
+def parse(dataclasses: Sequence[type], argv: Sequence[str] | None) -> tuple:
+    """One instance of each dataclass, from the command line and the yaml that `--config` names.
+
+    Raises:
+        InputError: an unknown flag or a value that one of the dataclasses refuses.
+    """
+    return _parse(dataclasses, dataclasses, argv)[:-1]
+
+
 def parse_some(dataclasses: Sequence[type], wanted: Sequence[type], argv: Sequence[str] | None) -> tuple:
     """Parse all flags of `dataclasses`, so that a misspelt one ends the run here, but make only the `wanted` instances.
 
@@ -25,23 +36,33 @@ def parse_some(dataclasses: Sequence[type], wanted: Sequence[type], argv: Sequen
 
     Building transformers' TrainingArguments starts the process group. The checks of the data come before it, on rank 0 alone, since a group that waits for a long check runs into its timeout.
     """
+    return _parse(dataclasses, wanted, argv)
+
+
+def _parse(dataclasses: Sequence[type], wanted: Sequence[type], argv: Sequence[str] | None) -> tuple:
     from trl import TrlParser
 
-    class Partial(TrlParser):
+    class Parser(TrlParser):
+        def error(self, message):
+            raise InputError(f"{message}{self.nearest(message)} --help lists all flags.")
+
+        def nearest(self, message: str) -> str:
+            unknown = re.search(r"unrecognized arguments: (\S+)", message)
+            near = get_close_matches(unknown.group(1), self._option_string_actions, n=1) if unknown else []
+            return f": did you mean {near[0]}?" if near else "."
+
         def parse_args_into_dataclasses(self, args=None, **kwargs):
             namespace = self.parse_args(args)
             found = vars(namespace)
             made = (kind(**{name: found[name] for name in init_fields(kind)}) for kind in wanted)
             return (*made, namespace)
 
-    return Partial(dataclasses).parse_args_and_config(args=argv)
-
-
-def parse(dataclasses: Sequence[type], argv: Sequence[str] | None) -> tuple:
-    """One instance of each dataclass, from the command line and the yaml that `--config` names."""
-    from trl import TrlParser
-
-    return TrlParser(dataclasses).parse_args_and_config(args=argv)
+    try:
+        return Parser(dataclasses).parse_args_and_config(args=argv)
+    except InputError:
+        raise
+    except (ValueError, OSError) as error:  # TRL's and transformers' own refusals, and a --config that can't be read
+        raise InputError(str(error)) from error
 
 
 def init_fields(kind: type) -> list[str]:
