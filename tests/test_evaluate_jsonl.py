@@ -1,13 +1,17 @@
+import hashlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from peft import LoraConfig, get_peft_model
 from training_rows import write_data
 
 from open_r1_kivqa import evaluate_jsonl
 from open_r1_kivqa.errors import InputError
+from open_r1_kivqa.vlm_modules.loading import load_model, load_processor
 
 SETTINGS = ("normal", "no_image", "wrong_image")
 IDS = ["france", "germany", "italy", "spain", "norway", "japan", "brazil", "canada"]
@@ -71,6 +75,12 @@ def test_summary_has_scores_and_baselines(finished):
     assert scores["baselines"] == {"chance": (1 + 1 / 2) / 8, "majority": 1.0, "medoid": None}
 
 
+def test_manifest_names_the_folder_and_the_contents(finished, flags):
+    manifest = json.loads((finished / "manifest.json").read_text())
+    assert manifest["flags"]["output_dir"] == str(finished)
+    assert manifest["data"][0]["sha256"] == hashlib.sha256(Path(flags["data_file_paths"]).read_bytes()).hexdigest()
+
+
 def test_a_killed_run_goes_on_where_it_stopped(finished, flags, tmp_path):
     lines = (finished / "predictions.jsonl").read_bytes().splitlines(keepends=True)
     marked = json.loads(lines[4]) | {"prediction": "kept from the first run"}
@@ -116,6 +126,31 @@ def test_held_out_rows_are_answered_and_training_rows_teach_the_majority(flags, 
     summary = evaluate_jsonl.main(arguments(held_out))
     assert summary["splits"]["all"]["n"] == 3
     assert summary["splits"]["all"]["baselines"]["majority"] == 1.0
+
+
+def test_an_adapter_answers_as_the_model_it_is_merged_into(flags, tmp_path):
+    model = load_model(flags["model_name_or_path"])
+    torch.manual_seed(0)
+    adapted = get_peft_model(model, LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False))
+    adapted.save_pretrained(tmp_path / "adapter")
+    adapted.merge_and_unload().save_pretrained(tmp_path / "merged")
+    load_processor(flags["model_name_or_path"]).save_pretrained(tmp_path / "merged")
+    predictions = []
+    for change in ({}, {"adapter_name_or_path": tmp_path / "adapter"}, {"model_name_or_path": tmp_path / "merged"}):
+        folder = tmp_path / f"out{len(predictions)}"
+        evaluate_jsonl.main(arguments(flags | {"settings": "normal", "output_dir": folder} | change))
+        predictions.append([record["prediction"] for record in records(folder)])
+    base, adapter, merged = predictions
+    assert adapter == merged != base
+    retrained = get_peft_model(load_model(flags["model_name_or_path"]), LoraConfig(target_modules=["q_proj", "v_proj"]))
+    retrained.save_pretrained(tmp_path / "adapter")
+    again = flags | {
+        "settings": "normal",
+        "output_dir": tmp_path / "out1",
+        "adapter_name_or_path": tmp_path / "adapter",
+    }
+    with pytest.raises(InputError, match="another evaluation: adapter.adapter_"):
+        evaluate_jsonl.main(arguments(again))
 
 
 @pytest.mark.parametrize(

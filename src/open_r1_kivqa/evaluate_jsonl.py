@@ -9,7 +9,6 @@ it goes on where it was. With --eval_data_file_paths or --val_split_ratio the he
 """
 
 import dataclasses
-import json
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,8 +44,10 @@ def evaluate(
     from open_r1_kivqa.evaluation.records import claim, merge, read_finished
     from open_r1_kivqa.evaluation.settings import apply_setting, parse_settings, pictures_of
     from open_r1_kivqa.evaluation.summary import score_table, summarise
+    from open_r1_kivqa.manifest import file_hash, read_manifest
     from open_r1_kivqa.prompts import load_template
     from open_r1_kivqa.recipe import at_most, load_rows, open_knowledge, write_run_manifest
+    from open_r1_kivqa.trainer.checkpoints import write_json
 
     settings = parse_settings(args.settings)
     training, rows = load_rows(data_args, bad_rows, args.seed)
@@ -68,9 +69,13 @@ def evaluate(
     folder = Path(args.output_dir)
 
     def write_manifest(place: str) -> None:
-        write_run_manifest(
-            "evaluate_jsonl", data_args, model_args, dataclasses.replace(args, output_dir=place), template
-        )
+        placed = dataclasses.replace(args, output_dir=place)
+        write_run_manifest("evaluate_jsonl", data_args, model_args, placed, template)
+        if args.adapter_name_or_path:  # its content decides the answers as the model's does
+            manifest = read_manifest(place)
+            files = sorted(Path(args.adapter_name_or_path).glob("adapter_*"))
+            manifest["adapter"] = {file.name: file_hash(file) for file in files}
+            write_json(Path(place) / "manifest.json", manifest)
 
     jobs = [(setting, id) for setting in settings for id in rows.ids]
 
@@ -89,7 +94,7 @@ def evaluate(
         folders = split_paths(data_args.image_folders) + split_paths(data_args.eval_image_folders or "")
         for split, scores in baselines(rows, training=training, image_folders=folders, **shown).items():
             summary["splits"][split]["baselines"] = scores
-        (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        write_json(folder / "summary.json", summary)
         console = Console()
         console.width = max(console.width, 110)  # rather broken lines than cut figures
         console.print(score_table(summary), markup=False)

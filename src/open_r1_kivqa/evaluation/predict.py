@@ -1,6 +1,7 @@
 """From rows to records: builds each row's prompt under a setting, has it answered, and scores the answer as training does."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from ..data.samples import Sample
 from ..knowledge.base import KnowledgeBase, Passage
@@ -114,6 +115,7 @@ def quoted(
     return {"pick": pick, "copy": copy}
 
 
+@lru_cache(maxsize=4096)  # each setting shows the same passages
 def _shown(passage: Passage, template: Template) -> str:
     """A passage as the prompt shows it, but for its number."""
     return normalise(

@@ -6,7 +6,6 @@ is the same however many ranks wrote it. A record is found again by its job: (se
 
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -47,7 +46,7 @@ def claim(folder: Path, write_manifest: Callable[[str], None], *, overwrite: boo
                 )
             if found:
                 discard(folder)
-        shutil.copyfile(Path(fresh) / "manifest.json", folder / "manifest.json")
+    write_manifest(str(folder))
 
 
 def read_finished(folder: Path) -> dict[Job, dict]:

@@ -106,10 +106,8 @@ def _interval(drawn: np.ndarray) -> list[float] | None:
 
 def score_table(summary: dict) -> Table:
     """The summary for the terminal: a line for each split and setting, then the gain and the baselines of the split. Figures are percentages."""
-    table = Table(box=None, pad_edge=False, title_justify="left", title_style="")
-    table.title = (
-        "Figures in %, averaged over question types. Accuracy reads answers leniently; in brackets its 95 % interval."
-    )
+    title = "Accuracy (answers read leniently, mean over question types) with its 95 % interval"
+    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
     for column in ("split", "setting", "rows", "accuracy", "", "strict", "format", "pick", "copy"):
         table.add_column(column, justify="left" if column in ("split", "setting") else "right", no_wrap=True)
     for split, scores in summary["splits"].items():
@@ -127,7 +125,7 @@ def score_table(summary: dict) -> Table:
 
 
 def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f}"
+    return "-" if share is None else f"{round(100 * share, 1) + 0.0:.1f}"  # + 0.0: not "-0.0"
 
 
 def _percents(interval: list[float] | None) -> str:
