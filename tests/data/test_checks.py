@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 from check_rows import row, without, write
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from open_r1_kivqa.data.checks import Limits, answer_problem, ensure_checked, run_checks
@@ -259,6 +261,15 @@ def test_ensure_checked_never_skips_whole_files_or_held_out_rows(folder):
         ensure_checked(*arguments(folder, skip_bad_rows=True))
 
 
+def test_ensure_checked_sees_that_a_missing_folder_is_there_now(folder):
+    write(folder / "rows.jsonl", [row("1")])
+    with pytest.raises(InputError, match="image_folder: 1"):
+        ensure_checked(*arguments(folder, image_folders=f"{folder}/later"))
+    (folder / "later").mkdir()
+    (folder / "good.png").rename(folder / "later" / "good.png")
+    assert ensure_checked(*arguments(folder, image_folders=f"{folder}/later")) == frozenset()
+
+
 def test_ensure_checked_refuses_bad_flags(folder):
     write(folder / "rows.jsonl", [row("1")])
     with pytest.raises(InputError, match="Unknown reward method 'exactly'"):
@@ -277,3 +288,40 @@ def test_a_later_launch_takes_seconds(folder):
     ensure_checked(*arguments(folder))
     assert time.process_time() - start < 1
     assert os.listdir(os.environ["KIVQA_CACHE"])
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["human", "gpt", "<image>", "good.png", "numeric"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["from", "value", "range"]) | st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(
+    [
+        "id",
+        "image",
+        "conversations",
+        "answers",
+        "answer_type",
+        "evidence",
+        "candidates",
+        "entity",
+        "split",
+        "accu_reward_method",
+    ]
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.one_of(st.binary(max_size=40), st.tuples(FIELDS, VALUES)), min_size=1, max_size=12))
+def test_no_content_makes_the_check_raise(folder, lines):
+    rows = [one if isinstance(one, bytes) else {**row(str(i)), one[0]: one[1]} for i, one in enumerate(lines)]
+    report = check(folder, rows, kb=True)
+    assert "other" not in report.by_kind() and report.lines()

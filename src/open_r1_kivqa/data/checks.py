@@ -342,8 +342,8 @@ def _check_before_training(inputs: Inputs, *, skip_bad_rows: bool | None) -> Rep
     known = report is not None
     if not known:
         report = inputs.run(ProgressLine())
-        if stamp is not None:
-            write_stamp(stamp, report)
+        if stamp is not None and all(problem.row is not None for problem in report.problems):
+            write_stamp(stamp, report)  # a folder that is missing now may be there the next time
     if not report.problems:
         print(report.lines()[-1] + (" (unchanged since it was last checked)" if known else ""), flush=True)
         return report
