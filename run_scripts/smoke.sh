@@ -1,4 +1,4 @@
-# Sourced by the recipes. With SMOKE=1 a recipe runs two steps on the embedded data and a tiny random model of its family,
+# Sourced by the recipes. With SMOKE=1 a recipe runs two steps on 64 embedded rows and a tiny random model of its family,
 # on two processes, also without a GPU: it shows that flags, DeepSpeed and data fit together, and nothing about learning.
 #
 # Reads `family`; replaces model, data, images, knowledge, output and gpus; sets `smoke`, the flags that come last.
@@ -10,11 +10,12 @@ smoke=()
 if [ "${SMOKE:-0}" = 1 ]; then
     export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
     output=${SMOKE_OUTPUT:-outputs/smoke/$(basename "$0" .sh)}
-    rm -rf "$output"
+    rm -rf "$output/run" "$output/tiny_$family"
     model=$output/tiny_$family
     python tests/tiny.py $family "$model"
     demo=src/open_r1_kivqa/demo/data
-    data=$demo/train.jsonl images=$demo/images knowledge=$demo/knowledge.jsonl
+    data=$output/rows.jsonl images=$demo/images knowledge=$demo/knowledge.jsonl
+    head -n 64 $demo/train.jsonl >"$data"
     output=$output/run
     gpus=2
     smoke=(--max_steps 2 --per_device_train_batch_size 2 --gradient_accumulation_steps 1 --num_train_epochs 1)

@@ -18,6 +18,10 @@ def run(main: Callable[[], None]) -> None:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         sys.exit(BAD_INPUT)
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()  # gloo's threads may otherwise abort a process that is done
 
 
 def parse(dataclasses: Sequence[type], argv: Sequence[str] | None) -> tuple:
