@@ -136,3 +136,32 @@ def test_checkpoints_inside_a_generation_batch_are_refused(options, nearest, tmp
 def test_checkpoints_on_boundaries_are_taken(tmp_path):
     config(tmp_path, save_strategy="steps", steps_per_generation=4, gradient_accumulation_steps=2, save_steps=6)
     config(tmp_path, save_strategy="steps", steps_per_generation=2, gradient_accumulation_steps=4, save_steps=1)
+
+
+def test_the_best_checkpoint_is_saved_and_outlives_the_rotation(tiny_model, tmp_path):
+    """Evaluations at steps 1 to 4 find .1, .5, .3, .2; regular checkpoints come at steps 3 and 4 too, and one may stay."""
+    flags = write_data(tmp_path / "data")
+    scores = iter([0.1, 0.5, 0.3, 0.2])
+    args = config(
+        tmp_path / "run",
+        max_steps=4,
+        eval_steps=1,
+        save_strategy="steps",
+        save_steps=3,
+        save_total_limit=1,
+        metric_for_best_model="eval_accuracy",
+    )
+    trainer = make_trainer(
+        tiny_model("qwen2_5_vl"), flags, args, validation=lambda trainer: {"eval_accuracy": next(scores)}
+    )
+    trainer.train()
+    assert trainer.state.best_metric == 0.5
+    assert trainer.state.best_model_checkpoint.endswith("checkpoint-2")
+    kept = {path.name for path in (tmp_path / "run").glob("checkpoint-*")}
+    assert "checkpoint-2" in kept and kept <= {"checkpoint-2", "checkpoint-4"}
+    assert [entry["eval_accuracy"] for entry in trainer.state.log_history if "eval_accuracy" in entry] == [
+        0.1,
+        0.5,
+        0.3,
+        0.2,
+    ]
