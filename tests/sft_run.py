@@ -14,12 +14,17 @@ from open_r1_kivqa.vlm_modules.parts import lora_config
 
 def with_responses(flags: dict[str, str]) -> dict[str, str]:
     """Give each row of `training_rows.write_data` a response of its own, with tags."""
+    rewrite_responses(flags, lambda number: f"<think>flag {number}</think><answer>{number + 7}</answer>")
+    return flags
+
+
+def rewrite_responses(flags: dict[str, str], response) -> None:
+    """Row number -> `response(number)` as its last turn."""
     path = Path(flags["data_file_paths"])
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     for number, row in enumerate(rows):
-        row["conversations"][1]["value"] = f"<think>flag {number}</think><answer>{row['id'][:3]}</answer>"
+        row["conversations"][1]["value"] = response(number)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return flags
 
 
 def config(output_dir: Path | str, **options) -> VLMSFTConfig:

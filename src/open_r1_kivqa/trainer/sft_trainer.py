@@ -2,6 +2,7 @@
 
 Departures from the stock trainer:
 - a row is read, its passages chosen and its prompt built when a batch wants it (`PromptCompletions`); the dataset itself holds row numbers;
+- every response token of a step weighs the same, on however many ranks and micro-batches (`__init__`);
 - a batch without any image also runs where ranks share the vision tower's weights or gradients (`compute_loss`);
 - an epoch's order depends on (seed, epoch) alone, and checkpoints resume exactly, their weights included (`_get_train_sampler`, `ResumeMixin`).
 
@@ -107,6 +108,9 @@ class VLMSFTTrainer(ResumeMixin, SFTTrainer):
             eval_dataset=held_out.dataset() if held_out is not None else None,
             **kwargs,
         )
+        # TRL divides by the number of response tokens in the whole step, if transformers counts them. For Qwen-VL it doesn't, as the model's own loss could not use the count; then each micro-batch of each
+        # rank weighs the same, however few tokens it has.
+        self.model_accepts_loss_kwargs = True
         self.add_callback(_TellEpoch(examples))
         self.add_callback(SaveOnSigterm(self))
 
