@@ -17,6 +17,7 @@ import sys
 import time
 from pathlib import Path
 
+import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -73,8 +74,21 @@ def clear(folder: Path) -> Path:
 
 
 def evaluate(model: Path, folder: Path, seed: int) -> None:
-    """Scores of `model` on every split of the embedded questions, into `folder`/summary.json."""
-    run_entry("evaluate_jsonl", model=model, data=EVAL, output_dir=folder, seed=seed, settings=",".join(SETTINGS))
+    """Scores of `model` on every split of the embedded questions, prompted as in training, into `folder`/summary.json."""
+    config = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
+    shown = {name: config[name] for name in ("task_type", "context_level", "num_passages")}
+    length = config["max_completion_length"]
+    settings = ",".join(SETTINGS)
+    run_entry(
+        "evaluate_jsonl",
+        model=model,
+        data=EVAL,
+        output_dir=folder,
+        seed=seed,
+        settings=settings,
+        max_new_tokens=length,
+        **shown,
+    )
 
 
 def train(folder: Path, seed: int, max_steps: int | None) -> None:
@@ -133,6 +147,7 @@ def show(summary: dict, folder: Path) -> None:
         cells = (" -> ".join(percent(steps[step][name]) for step in ("before", "after")) for name in MEASURES)
         table.add_row(split.replace("_", " "), *cells)
     console = Console()
+    console.width = max(console.width, 110)  # rather broken lines than cells cut in two
     console.print(table)
     console.print(
         "accuracy: the answer is right. no image, wrong image: the same questions without a picture, or with another country's.\n"
