@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted([ROOT / "setup.sh", ROOT / ".ci" / "run", *(ROOT / "run_scripts").glob("*.sh")])
 RECIPES = sorted((ROOT / "run_scripts").glob("run_grpo_*.sh")) + [ROOT / "run_scripts" / "run_sft_cold_start.sh"]
-PATHS = re.compile(r"(?:src|configs|local_scripts|run_scripts|tests)/[\w./]*\w")
+PATHS = re.compile(r"(?:src|configs|local_scripts|run_scripts|tests|docs|bench)/[\w./]*\w")
 
 
 def bash(script: Path, *words: str, **environment: str) -> subprocess.CompletedProcess:
