@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 from .errors import InputError
 
@@ -80,6 +81,8 @@ def start_deepspeed_without_gpu(deepspeed: str | dict | None) -> None:
     if not deepspeed or torch.cuda.is_available() or "RANK" not in os.environ:
         return
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    # DeepSpeed compiles its CPU collectives once, if the ninja on the PATH is always the same: this environment's own.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     import deepspeed as library
 
     library.init_distributed("gloo")
