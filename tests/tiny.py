@@ -103,7 +103,7 @@ def make_tiny(family: str, folder: str | Path) -> str:
     return str(folder)
 
 
-def _tokenizer(special: list[str], **named) -> Qwen2Tokenizer:
+def tiny_tokenizer(special: list[str], **named) -> Qwen2Tokenizer:
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -123,7 +123,7 @@ def _qwen2_processor(processor_class):
     def build():
         return processor_class(
             image_processor=Qwen2VLImageProcessor(min_pixels=28 * 28, max_pixels=112 * 112),
-            tokenizer=_tokenizer(QWEN_TOKENS),
+            tokenizer=tiny_tokenizer(QWEN_TOKENS),
             video_processor=Qwen2VLVideoProcessor(),
             chat_template=CHAT_TEMPLATE.replace("IMAGE", QWEN_IMAGE),
         )
@@ -134,7 +134,7 @@ def _qwen2_processor(processor_class):
 def _qwen3_processor() -> Qwen3VLProcessor:
     return Qwen3VLProcessor(
         image_processor=Qwen2VLImageProcessor(patch_size=16, min_pixels=32 * 32, max_pixels=128 * 128),
-        tokenizer=_tokenizer(QWEN_TOKENS),
+        tokenizer=tiny_tokenizer(QWEN_TOKENS),
         video_processor=Qwen3VLVideoProcessor(),
         chat_template=CHAT_TEMPLATE.replace("IMAGE", QWEN_IMAGE),
     )
@@ -145,7 +145,7 @@ def _internvl_processor() -> InternVLProcessor:
         image_processor=GotOcr2ImageProcessor(
             size={"height": 56, "width": 56}, crop_to_patches=True, min_patches=1, max_patches=4
         ),
-        tokenizer=_tokenizer(list(INTERNVL_TOKENS.values()), extra_special_tokens=INTERNVL_TOKENS),
+        tokenizer=tiny_tokenizer(list(INTERNVL_TOKENS.values()), extra_special_tokens=INTERNVL_TOKENS),
         video_processor=InternVLVideoProcessor(size={"height": 56, "width": 56}),
         image_seq_length=4,
         chat_template=CHAT_TEMPLATE.replace("IMAGE", "<IMG_CONTEXT>\\n"),
