@@ -112,7 +112,8 @@ def run_entry(entry: str, *, model: Path, data: Path, **flags) -> None:
     command = [sys.executable, "-m", f"open_r1_kivqa.{entry}"]
     for name, value in flags.items():
         command += [f"--{name}", str(value)]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}  # everything is here
+    # One thread unless told otherwise: on matrices this small further ones mostly wait for each other.
+    environment = {"OMP_NUM_THREADS": "1", **os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(command, env=environment)
     if done.returncode:
         print(
