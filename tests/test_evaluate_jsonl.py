@@ -1,11 +1,10 @@
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from launch import run_ranks
 from peft import LoraConfig, get_peft_model
 from training_rows import write_data
 
@@ -112,10 +111,7 @@ def test_another_evaluations_predictions_are_refused_or_overwritten(finished, fl
 
 @pytest.mark.distributed
 def test_two_ranks_write_the_same_predictions(finished, flags, tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command += [evaluate_jsonl.__file__, *arguments(flags | {"output_dir": tmp_path})]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    done = run_ranks(evaluate_jsonl.__file__, *arguments(flags | {"output_dir": tmp_path}))
     assert (tmp_path / "predictions.jsonl").read_bytes() == (finished / "predictions.jsonl").read_bytes()
     assert (tmp_path / "summary.json").read_bytes() == (finished / "summary.json").read_bytes()
     assert done.stdout.count("normal - wrong_image") == 1  # printed by rank 0 alone
