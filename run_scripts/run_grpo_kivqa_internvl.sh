@@ -23,7 +23,7 @@ output=outputs/grpo_kivqa_internvl
 gpus=8
 
 family=internvl
-source run_scripts/smoke.sh
+source run_scripts/start.sh
 
 torchrun --standalone --nproc_per_node $gpus src/open_r1_kivqa/grpo_jsonl.py \
     --config configs/kivqa.yaml \

@@ -21,7 +21,7 @@ output=outputs/grpo_kivqa_lora
 gpus=8
 
 family=qwen2_5_vl
-source run_scripts/smoke.sh
+source run_scripts/start.sh
 
 torchrun --standalone --nproc_per_node $gpus src/open_r1_kivqa/grpo_jsonl.py \
     --config configs/kivqa_lora.yaml \

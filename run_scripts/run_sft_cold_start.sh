@@ -22,7 +22,7 @@ output=outputs/sft_cold_start
 gpus=8
 
 family=qwen2_5_vl
-source run_scripts/smoke.sh
+source run_scripts/start.sh
 
 torchrun --standalone --nproc_per_node $gpus src/open_r1_kivqa/sft_jsonl.py \
     --config configs/sft.yaml \

@@ -24,7 +24,7 @@ def bash(script: Path, *words: str, **environment: str) -> subprocess.CompletedP
 def test_script_parses_and_names_files_that_exist(script):
     assert subprocess.run(["bash", "-n", script]).returncode == 0
     text = script.read_text()
-    assert "set -euo pipefail" in text or script.name == "smoke.sh"  # which is sourced
+    assert "set -euo pipefail" in text or script.name == "start.sh"  # which is sourced
     missing = [path for path in PATHS.findall(text) if not (ROOT / path).exists()]
     assert not missing
 

@@ -100,12 +100,12 @@ def test_phase_report_in_words():
     text = progress.phase_report({"generation": 6.0, "loss": 3.0}, tokens=1200, wall=10.0, steps=4, left=7200)
     assert text == (
         "2.5 s a step: generation 1.5 s (60%), loss 0.75 s (30%), rest 0.25 s (10%)\n"
-        "200 generated tokens a second on each process; 2.0 hours left"
+        "200 generated tokens a second on each process; 2 h 00 min left"
     )
 
 
 def test_phase_report_without_phases():
-    assert progress.phase_report({}, tokens=0, wall=10.0, steps=4, left=7200) == "2.5 s a step\n2.0 hours left"
+    assert progress.phase_report({}, tokens=0, wall=10.0, steps=4, left=7200) == "2.5 s a step\n2 h 00 min left"
 
 
 class Line(torch.nn.Module):

@@ -112,8 +112,11 @@ def run_entry(entry: str, *, model: Path, data: Path, **flags) -> None:
     command = [sys.executable, "-m", f"open_r1_kivqa.{entry}"]
     for name, value in flags.items():
         command += [f"--{name}", str(value)]
-    # One thread unless told otherwise: on matrices this small further ones mostly wait for each other.
-    environment = {"OMP_NUM_THREADS": "1", **os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    defaults = {
+        "OMP_NUM_THREADS": "1",  # on matrices this small further threads mostly wait for each other
+        "PYTHONWARNINGS": "ignore::FutureWarning",  # what torch and transformers say to each other
+    }
+    environment = {**defaults, **os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(command, env=environment)
     if done.returncode:
         print(

@@ -207,7 +207,7 @@ class PhaseTimer:
 
 
 class PhaseReport(TrainerCallback):
-    """After five steps (more if a generation batch feeds more) prints seconds by phase, tokens a second, memory peak and hours left."""
+    """After five steps (more if a generation batch feeds more) prints seconds by phase, tokens a second, memory peak and time left."""
 
     def __init__(self, timer: PhaseTimer, console: Console | None = None):
         self.timer = timer
@@ -258,7 +258,7 @@ def phase_report(seconds: dict[str, float], tokens: int, wall: float, steps: int
     shares = {**seconds, "rest": max(0.0, wall - sum(seconds.values()))} if seconds else {}
     words = ", ".join(f"{name} {spent / steps:.2g} s ({spent / wall:.0%})" for name, spent in shares.items())
     speed = f"{tokens / seconds['generation']:.0f} generated tokens a second on each process; " if tokens else ""
-    return f"{wall / steps:.2g} s a step{': ' if words else ''}{words}\n{speed}{left / 3600:.1f} hours left"
+    return f"{wall / steps:.2g} s a step{': ' if words else ''}{words}\n{speed}{duration(left)} left"
 
 
 def memory_peak() -> str:

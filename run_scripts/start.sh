@@ -1,11 +1,12 @@
-# Sourced by the recipes. With SMOKE=1 a recipe runs two steps on 64 embedded rows and a tiny random model of its family,
-# on two processes, also without a GPU: it shows that flags, DeepSpeed and data fit together, and nothing about learning.
-#
-# Reads `family`; replaces model, data, images, knowledge, output and gpus; sets `smoke`, the flags that come last.
+# Sourced by the recipes: which environment they run in, and what SMOKE=1 means.
 
 PATH=$PWD/.venv/bin:$PATH
 [ -x .venv-vllm/bin/python ] && PATH=$PWD/.venv-vllm/bin:$PATH # made by `setup.sh --gpu`
+export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning}  # torch, transformers and DeepSpeed warn each other, hundreds of times
 
+# With SMOKE=1 a recipe runs two steps on 64 embedded rows and a tiny random model of its `family`, on two processes, also
+# without a GPU: it shows that flags, DeepSpeed and data fit together, and nothing about learning. That replaces model, data,
+# images, knowledge, output and gpus; `smoke` holds the flags that come last.
 smoke=()
 if [ "${SMOKE:-0}" = 1 ]; then
     export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
@@ -19,7 +20,7 @@ if [ "${SMOKE:-0}" = 1 ]; then
     output=$output/run
     gpus=2
     smoke=(--max_steps 2 --per_device_train_batch_size 2 --gradient_accumulation_steps 1 --num_train_epochs 1)
-    python -c 'import sys, torch; sys.exit(torch.cuda.is_available())' && smoke+=(--use_cpu true)
+    command -v nvidia-smi >/dev/null || smoke+=(--use_cpu true)
     case $(basename "$0") in
         run_grpo_*) smoke+=(--num_generations 4 --max_completion_length 16 --save_steps 2 --eval_steps 2 --eval_max_rows 4) ;;
     esac
