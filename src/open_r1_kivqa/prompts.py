@@ -7,6 +7,7 @@ from string import Formatter
 
 import yaml
 
+from .data.images import load_image
 from .data.samples import IMAGE_MARKER, Sample
 from .errors import InputError
 from .knowledge.base import Passage
@@ -123,6 +124,24 @@ def build_completion(sample: Sample) -> list[dict]:
     if not sample.answer:
         raise InputError(f"{sample.source}: the row has no gpt turn to learn from; add one as the last turn.")
     return [_message("assistant", [_text(sample.answer)])]
+
+
+def decode_images(prompts: list[list[dict]]) -> list[list[dict]]:
+    """Prompts as a processor gets them: with decoded pictures (`load_image`) in place of paths. A picture that several prompts show is decoded once."""
+    pictures = {}
+
+    def decoded(block: dict) -> dict:
+        path = block.get("image")
+        if not isinstance(path, str):
+            return block
+        if path not in pictures:
+            pictures[path] = load_image(path)
+        return {**block, "image": pictures[path]}
+
+    return [
+        [{**message, "content": [decoded(block) for block in message["content"]]} for message in prompt]
+        for prompt in prompts
+    ]
 
 
 def neutralise(text: str) -> str:

@@ -2,10 +2,11 @@
 
 import hashlib
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from open_r1_kivqa.data.images import content_hash, image_size, verify_image
+from open_r1_kivqa.data.images import content_hash, image_size, load_image, verify_image
 from open_r1_kivqa.errors import InputError
 
 
@@ -26,6 +27,31 @@ def test_a_rotated_photo_has_the_size_that_is_seen(tmp_path, name):
     exif = Image.Exif()
     exif[0x0112] = 6
     assert image_size(picture(tmp_path / name, exif=exif)) == (7, 12)
+
+
+def test_a_picture_is_upright_rgb_of_8_bits_whatever_the_file(tmp_path):
+    left_red = Image.new("RGB", (40, 20), "blue")
+    left_red.paste("red", (0, 0, 20, 20))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by 90 degrees to the right: the left end is up
+    for name in ("a.png", "a.jpg", "a.webp"):
+        left_red.save(tmp_path / name, exif=exif)
+        image = load_image(str(tmp_path / name))
+        assert (image.mode, image.size) == ("RGB", (20, 40))
+        (top, _, _), (bottom, _, _) = image.getpixel((10, 5)), image.getpixel((10, 35))
+        assert top > 200 and bottom < 50
+
+    left_red.save(tmp_path / "moving.gif", save_all=True, append_images=[Image.new("RGB", (40, 20), "green")])
+    assert load_image(str(tmp_path / "moving.gif")).getpixel((5, 5)) == (255, 0, 0)  # the first frame
+
+    grey = np.array([[0, 255, 256, 0x8000, 0xFFFF]], dtype=np.uint16)
+    for name in ("deep.png", "deep.tiff"):
+        Image.fromarray(grey).save(tmp_path / name)
+        assert np.asarray(load_image(str(tmp_path / name)))[0, :, 0].tolist() == [0, 0, 1, 0x80, 0xFF]
+
+    Image.fromarray(grey.astype(np.float32)).save(tmp_path / "float.tiff")
+    with pytest.raises(InputError, match="float.tiff is not an image of 8 or 16 bits a channel; convert it"):
+        verify_image(str(tmp_path / "float.tiff"))
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.jpg"])

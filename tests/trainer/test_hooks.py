@@ -12,6 +12,7 @@ HOOKS = {
     "_generate_and_score_completions": ["inputs"],
     "_calculate_rewards": ["inputs", "prompts", "completions", "completion_ids_list"],
     "_generate": ["prompts"],
+    "_tokenize_prompts": ["prompts"],
     "_get_per_token_logps_and_entropies": [
         "model",
         "input_ids",

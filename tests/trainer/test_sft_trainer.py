@@ -1,18 +1,25 @@
 """Supervised training on tiny random models, for real: what is learnt from a row, and that a run resumes exactly."""
 
+import json
+from pathlib import Path
+
+import grpo_run
+import numpy as np
 import pytest
 import torch
 from grpo_run import losses, weights
+from PIL import Image
 from sft_run import config, examples, make_trainer, rewrite_responses, with_responses
 from tiny import FAMILIES
 from training_rows import write_data
 from transformers import AutoModelForImageTextToText
 
+from open_r1_kivqa.data.images import image_size
 from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.evaluation.generate import greedy, tokenize_prompts
 from open_r1_kivqa.prompts import build_prompt, load_template
 from open_r1_kivqa.trainer.checkpoints import find_checkpoint
-from open_r1_kivqa.vlm_modules import MODULES
+from open_r1_kivqa.vlm_modules import MODULES, module_for
 from open_r1_kivqa.vlm_modules.loading import load_model, load_processor
 
 TWO = ["qwen2_5_vl", "internvl"]
@@ -49,6 +56,41 @@ def test_labels_are_the_response_and_its_end_alone(family, tiny_model, tmp_path,
             assert (labels[: len(wanted)] == -100).all()
             seen += 1
     assert seen == 8
+
+
+@pytest.mark.parametrize("family", TWO)
+def test_odd_image_files_give_the_same_pixels_in_grpo_sft_and_evaluation(family, tiny_model, tmp_path, flags):
+    """A sideways WebP, a moving GIF, 16-bit grey: those that image libraries decode differently."""
+    noise = np.random.default_rng(0).integers(0, 2**16, (56, 112, 3), dtype=np.uint16)
+    colour = Image.fromarray((noise >> 8).astype(np.uint8))
+    sideways = Image.Exif()
+    sideways[0x0112] = 6
+    odd = {"lying.webp": {"exif": sideways}, "moving.gif": {"save_all": True, "append_images": [colour.rotate(180)]}}
+    for name, options in odd.items():
+        colour.save(tmp_path / name, **options)
+    Image.fromarray(noise[:, :, 0]).save(tmp_path / "deep.png")
+    path = Path(flags["data_file_paths"])
+    rows = [json.loads(line) for line in path.read_text().splitlines()][:3]
+    for row, name in zip(rows, [*odd, "deep.png"], strict=True):
+        row["conversations"][0]["value"] = "What is it?"
+        row["image"] = name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags["image_folders"] = str(tmp_path)
+
+    sft = make_trainer(tiny_model(family), flags, config(tmp_path / "sft"))
+    grpo = grpo_run.make_trainer(tiny_model(family), flags, grpo_run.config(tmp_path / "grpo"))
+    for number in range(3):
+        prompt = grpo.rollout.build([{"row": number}], [number])[0]["prompt"]
+        wanted = tokenize_prompts(grpo.processing_class, [prompt])
+        _, _, rollout = grpo._tokenize_prompts([prompt])
+        learnt = sft.data_collator([sft.train_dataset[number]])
+        for found in (rollout["pixel_values"], learnt["pixel_values"]):
+            assert torch.equal(torch.as_tensor(np.asarray(found)), wanted["pixel_values"])
+        assert wanted["pixel_values"].abs().max() < 4  # normalised values of 8 bits
+        width, height = image_size(str(tmp_path / rows[number]["image"]))
+        tokens = module_for(grpo.model.config).num_image_tokens(grpo.processing_class, width, height)
+        image_token = grpo.model.config.image_token_id
+        assert 0 < (wanted["input_ids"] == image_token).sum() <= tokens  # `tokens` may count start and end of the image
 
 
 @pytest.mark.parametrize("family", TWO)

@@ -1,13 +1,14 @@
-"""Image files: their size from the header, whether they decode, their content hash."""
+"""Image files: their size from the header, their pixels, whether they decode, their content hash."""
 
 import os
 
-from PIL import Image
+import numpy as np
+from PIL import Image, ImageOps
 
 from ..errors import InputError
 from .cache import content_hash
 
-__all__ = ["content_hash", "image_size", "verify_image"]
+__all__ = ["content_hash", "image_size", "load_image", "verify_image"]
 
 ORIENTATION = 0x0112  # EXIF tag
 SIDEWAYS = (5, 6, 7, 8)  # its values that swap width and height
@@ -26,17 +27,30 @@ def image_size(path: str) -> tuple[int, int]:
         return (height, width) if exif.get(ORIENTATION) in SIDEWAYS else (width, height)
 
 
-def verify_image(path: str) -> None:
-    """Decode the whole image.
+def load_image(path: str) -> Image.Image:
+    """The picture as every model gets it: the first frame, upright, in RGB of 8 bits.
+
+    Processors that are given a path decode it with whichever library is there, and these differ: torchvision leaves a WebP lying on its side, hands over all frames of a GIF, and
+    16-bit values without scaling them.
 
     Raises:
-        InputError: missing, empty, not an image, or damaged (for example cut short).
+        InputError: missing, empty, not an image, damaged (for example cut short), or of 32 bits, which have no fixed black and white.
     """
     with _open(path) as image:
+        if image.mode in ("I", "F"):
+            raise InputError(f"Image {path} is not an image of 8 or 16 bits a channel; convert it to PNG or JPEG.")
         try:
-            image.convert("RGB")
+            upright = ImageOps.exif_transpose(image)
+            if upright.mode.startswith("I;16"):  # Pillow would cut off what is above 255
+                upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
+            return upright.convert("RGB")
         except Exception as error:  # decoders raise many kinds; each means that this file cannot be used
             raise InputError(f"Image {path} is damaged ({error}); replace it or remove its rows.") from error
+
+
+def verify_image(path: str) -> None:
+    """Decode the whole image; `InputError` as from `load_image`."""
+    load_image(path)
 
 
 def _open(path: str) -> Image.Image:

@@ -143,7 +143,7 @@ def _state(path: str) -> tuple[int, int] | None:
 def _open_cache() -> sqlite3.Connection:
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
-        cache = sqlite3.connect(cache_folder() / "images-1.sqlite", timeout=60)
+        cache = sqlite3.connect(cache_folder() / "images-2.sqlite", timeout=60)
         _create_table(cache)
         with cache:
             cache.execute("DELETE FROM images WHERE path = ''")  # fails where the folder cannot be written

@@ -12,6 +12,8 @@ from transformers import GenerationConfig
 from trl.distributed import DistributedBackend
 from trl.models import unwrap_model_for_generation
 
+from ..prompts import decode_images
+
 
 def greedy(
     model,
@@ -65,7 +67,7 @@ def greedy(
 def tokenize_prompts(processor, prompts: list[list[dict]]):
     """The model's inputs for conversations: a BatchEncoding of tensors, `input_ids` and `attention_mask` [batch, longest prompt] left-padded, with the images' pixels."""
     return processor.apply_chat_template(
-        prompts,
+        decode_images(prompts),
         add_generation_prompt=True,
         tokenize=True,
         return_dict=True,

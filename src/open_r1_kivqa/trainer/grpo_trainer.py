@@ -2,6 +2,7 @@
 
 Departures from the stock trainer, each a small override:
 - prompts are built from row numbers when a generation batch is made (`_generate_and_score_completions`);
+- images are decoded the same way as in evaluation and in the checks (`_tokenize_prompts`);
 - batches may mix rows with and without images, also under ZeRO-3 (`_generate`, `_get_per_token_logps_and_entropies`);
 - an epoch's order depends on (seed, epoch) alone, checkpoints hold all that the next step needs, and resuming loads the weights (`_get_train_sampler`, `ResumeMixin`);
 - evaluation is greedy accuracy on held-out rows instead of the loss of sampled completions (`evaluate`);
@@ -19,6 +20,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
+from ..prompts import decode_images
 from .checkpoints import KeepBest, ResumeMixin, SaveOnSigterm
 from .progress import PhaseTimer
 from .rollout import ROW, Rollout, row_dataset
@@ -92,6 +94,9 @@ class VLMGRPOTrainer(ResumeMixin, GRPOTrainer):
             return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
 
     # Rows with and without images
+
+    def _tokenize_prompts(self, prompts):
+        return super()._tokenize_prompts(prompts if self.rollout is None else decode_images(prompts))
 
     def _generate(self, prompts):
         with self.phases.phase("generation"):

@@ -6,7 +6,7 @@ Departures from the stock trainer:
 - a batch without any image also runs where ranks share the vision tower's weights or gradients (`compute_loss`);
 - an epoch's order depends on (seed, epoch) alone, and checkpoints resume exactly, their weights included (`_get_train_sampler`, `ResumeMixin`).
 
-Image decoding, tokenisation and labels are TRL's own collator's.
+Tokenisation and labels are TRL's own collator's.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from datasets import Dataset
 from transformers import TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
+from ..data.images import load_image
 from ..data.jsonl import Rows
 from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
@@ -46,7 +47,7 @@ class PromptCompletions:
     epoch: int | None = None
 
     def __call__(self, batch: dict[str, list[int]]) -> dict[str, list]:
-        """Columns `prompt` and `completion` (messages of blocks) and `images` (paths, [] for none), one entry a row."""
+        """Columns `prompt` and `completion` (messages of blocks) and `images` (decoded, [] for none), one entry a row."""
         examples = [self.example(number) for number in batch[ROW]]
         return {column: [example[column] for example in examples] for column in ("prompt", "completion", "images")}
 
@@ -66,7 +67,11 @@ class PromptCompletions:
             message["content"] = [
                 {"type": "image"} if block["type"] == "image" else block for block in message["content"]
             ]
-        return {"prompt": prompt, "completion": build_completion(sample), "images": list(sample.images)}
+        return {
+            "prompt": prompt,
+            "completion": build_completion(sample),
+            "images": [load_image(path) for path in sample.images],
+        }
 
     def dataset(self) -> Dataset:
         return row_dataset(self.rows).with_transform(self)
