@@ -61,6 +61,7 @@ BAD_ROWS = [
     (b'{"id": "x", ', "json", "not JSON"),
     (b"[1, 2]", "json", "a row is a JSON object"),
     (b"[" * 100_000, "json", "nested too deeply"),
+    (b'{"id": ' + b"9" * 5000 + b"}", "json", "an integer of too many digits"),
     (b'{"id": "caf\xe9"}', "encoding", "byte 12 is not UTF-8"),
     (b'{"id": "\\ud800"}', "encoding", "surrogate"),
     (without(row("x"), "id"), "id_missing", "`id` is missing"),

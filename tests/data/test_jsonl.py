@@ -124,6 +124,11 @@ def test_other_formats_are_refused_with_a_remedy(write, content, message):
         open_rows(write(content))
 
 
+def test_a_file_that_cannot_be_read_is_refused():
+    with pytest.raises(InputError, match="/proc/self/mem cannot be read .*permission to read"):
+        JsonLines("/proc/self/mem")  # a regular file whose reading fails, for root too
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
@@ -132,6 +137,7 @@ def test_other_formats_are_refused_with_a_remedy(write, content, message):
         (b"[1]", "rows.jsonl:2: a row is a JSON object"),
         (b'{"id": "\\ud83d"}', "rows.jsonl:2: holds half of a surrogate pair"),
         (b"[" * 100_000, "rows.jsonl:2: nested too deeply"),
+        (b'{"id": ' + b"9" * 5000 + b"}", "rows.jsonl:2: holds an integer of too many digits"),
         (b'{"id": "' + b"x" * 70_000 + b'\xe9"}', r"rows.jsonl:2: byte 70009 is not UTF-8"),
     ],
 )

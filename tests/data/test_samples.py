@@ -159,6 +159,7 @@ def test_answers_and_keys():
         ({"answers": {"range": [2, 1]}}, "low <= high"),
         ({"answers": {"range": [1]}}, "a range is"),
         ({"answers": {"range": [0, float("nan")]}}, "a range is"),
+        ({"answers": {"range": [0, 10**400]}}, "a range is"),
         ({"answers": {"wikidata": 1}}, "a range is"),
         ({"evidence": [3]}, "`evidence` is a list"),
         ({"evidence": ["a#1", "a#1"]}, "names 'a#1' twice"),

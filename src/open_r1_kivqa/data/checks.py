@@ -4,6 +4,7 @@ A row passes if `parse_row` takes it, its images decode, its passages are in the
 This module and `tokens` are the only ones of `data` that look up to other packages, and no module of those imports them.
 """
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from .stamp import read_stamp, stamp_path, write_stamp
 from .tokens import TokenCounter, percentiles
 from .verdicts import PIXEL_LIMIT, Verdict, check_images, files_digest
 
-VERSION = 1  # of what a check looks for; raise it, and no older result counts
+VERSION = 2  # of what a check looks for; raise it, and no older result counts
 BATCH = 1000  # rows whose texts are tokenized together
 
 Progress = Callable[[str, int, int], None]  # what is being looked at, how many are done, how many there are
@@ -337,7 +338,8 @@ def _check_before_training(inputs: Inputs, *, skip_bad_rows: bool | None) -> Rep
     """The report, if training can start from it; `skip_bad_rows` None for held-out rows, of which none is ever left out."""
     stamp = None
     if all(os.path.isfile(source.path) for source in inputs.sources):
-        stamp = stamp_path(inputs.identity())
+        with contextlib.suppress(OSError):  # a file that cannot be read: `run` reports it
+            stamp = stamp_path(inputs.identity())
     report = read_stamp(stamp) if stamp is not None else None
     known = report is not None
     if not known:

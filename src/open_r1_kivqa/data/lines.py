@@ -35,7 +35,12 @@ class JsonLines:
             raise InputError(f"Data file {path} {reason}; give the path of a jsonl file.")
         status = os.stat(self.path)
         self._state = (status.st_size, status.st_mtime_ns)
-        _check_format(self.path)
+        try:
+            _check_format(self.path)
+        except OSError as error:
+            raise InputError(
+                f"Data file {path} cannot be read ({error.strerror}); give a file that you have permission to read."
+            ) from error
         arrays = cached_arrays(self.path, "lines-1", lambda: _find_lines(self.path))
         self._starts, self._numbers = arrays["starts"], arrays["numbers"]
         if not len(self._starts):
@@ -140,6 +145,8 @@ def parse_line(line: bytes, source: str) -> object:
         raise InputError(
             f"{source}: not JSON ({error.msg} at column {error.colno}); write one object per line."
         ) from None
+    except ValueError:  # Python's guard against integers that take long to convert
+        raise InputError(f"{source}: holds an integer of too many digits; write it as a text.") from None
     except RecursionError:
         raise InputError(f"{source}: nested too deeply; write one flat object per line.") from None
     return value

@@ -116,13 +116,13 @@ def read_rows(files: list[tuple[Source, JsonLines]]) -> Iterator[Row]:
 
 # How the messages of lines.py and samples.py begin, and what kind of problem that is.
 FILE_KINDS = {
-    r"does not exist|is a folder": "file_missing",
+    r"does not exist|is a folder|cannot be read": "file_missing",
     r"is empty": "file_empty",
     r"starts with a byte order mark|(is )?not UTF-8": "encoding",
     r"holds (one JSON list|indented JSON)|is compressed": "not_jsonl",
 }
 ROW_KINDS = {
-    r"not JSON|nested too deeply|a row is a JSON object": "json",
+    r"not JSON|nested too deeply|holds an integer of too many digits|a row is a JSON object": "json",
     r"byte \d+ is not UTF-8|holds half of a surrogate": "encoding",
     r"`id`": "id_missing",
     r"\d+ <image> marker": "image_markers",
