@@ -57,6 +57,53 @@ def test_own_reward_from_a_file(tmp_path):
         load_reward_functions([f"{file}:short", f"{file}:short"])
 
 
+FAULTS = {
+    "raises": (
+        "return [1.0 / (len(c) - 2) for c in completions]",
+        r"failed with ZeroDivisionError: .*own.py, line 2\)",
+    ),
+    "short": ("return [1.0]", "returned 1 values; it must return a list of 2 numbers"),
+    "nothing": ("pass", "returned NoneType"),
+    "one": ("return 1.0", "returned float"),
+    "words": ("return ['good', 'bad']", "returned 'good' for a completion"),
+    "not_a_number": ("return [0.5, float('nan')]", "returned nan for a completion"),
+}
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+@pytest.mark.parametrize("name", FAULTS)
+def test_own_reward_that_goes_wrong_while_training(name, kind, tmp_path):
+    body, message = FAULTS[name]
+    file = tmp_path / "own.py"
+    file.write_text(f"{kind} {name}(prompts, completions, **kwargs):\n    {body}\n")
+    (reward,) = load_reward_functions([f"{file}:{name}"])
+    assert asyncio.iscoroutinefunction(reward) == (kind == "async def")
+    with pytest.raises(InputError, match=f"Reward '{file}:{name}' {message}"):
+        called = reward(prompts=[None] * 2, completions=["ab", "cd"], sample=[None] * 2)
+        if kind == "async def":
+            asyncio.run(called)
+
+
+def test_own_reward_may_return_arrays(tmp_path):
+    (tmp_path / "arrays.py").write_text(
+        "import torch\ndef f(prompts, completions, **kwargs):\n    return torch.ones(2)\n"
+        "def g(prompts, completions, **kwargs):\n    return [torch.tensor(0.5), None]\n"
+    )
+    f, g = load_reward_functions([f"{tmp_path}/arrays.py:f", f"{tmp_path}/arrays.py:g"])
+    assert f([None] * 2, ["a", "b"]) == [1.0, 1.0] and g([None] * 2, ["a", "b"]) == [0.5, None]
+
+
+def test_own_reward_that_cannot_be_called(tmp_path):
+    (tmp_path / "narrow.py").write_text(
+        "def f(prompts, completions):\n    return []\ndef g(texts, **kwargs):\n    return []\n"
+    )
+    for name in "fg":
+        with pytest.raises(
+            InputError, match=rf"cannot be called \(.*write it as def {name}\(prompts, completions, \*\*"
+        ):
+            load_reward_functions([f"{tmp_path}/narrow.py:{name}"])
+
+
 def test_own_reward_that_cannot_be_loaded(tmp_path):
     with pytest.raises(InputError, match="there is no file .*none.py"):
         load_reward_functions([f"{tmp_path}/none.py:f"])

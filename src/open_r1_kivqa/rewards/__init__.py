@@ -8,7 +8,11 @@ as long as `completions`: `sample` (`Sample`), `solution` (str), `image_path` (l
 import functools
 import hashlib
 import importlib.util
+import inspect
+import math
+import numbers
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,6 +50,10 @@ def accuracy_reward(
         for completion, row in zip(completions, sample, strict=True)
     ]
 
+
+# What TRL and the rollout pass to every reward, by keyword.
+KEYWORDS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
+KEYWORDS += ("sample", "sample_id", "solution", "image_path", "accu_reward_method", "passages", "level")
 
 REWARDS: dict[str, Callable[..., list[float | None]]] = {"accuracy": accuracy_reward, "format": format_reward}
 
@@ -126,4 +134,57 @@ def _load_own(spec: str) -> Callable[..., list[float | None]]:
         raise InputError(
             f"Reward {spec!r}: {name!r} has no __name__, under which its values are logged; define it with def."
         )
-    return function
+    try:
+        inspect.signature(function).bind(**dict.fromkeys(KEYWORDS))
+    except TypeError as error:
+        raise InputError(
+            f"Reward {spec!r} cannot be called ({error}); write it as def {name}(prompts, completions, **kwargs)."
+        ) from error
+    return _checked(function, spec)
+
+
+def _checked(function: Callable, spec: str) -> Callable:
+    """One's own function; whatever goes wrong in it while training is an InputError that says where."""
+
+    def failed(error: Exception) -> InputError:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return InputError(
+            f"Reward {spec!r} failed with {type(error).__name__}: {error} ({place.filename}, line {place.lineno}); it must take any completion."
+        )
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def reward(prompts, completions, **kwargs):
+            try:
+                values = await function(prompts=prompts, completions=completions, **kwargs)
+            except Exception as error:
+                raise failed(error) from error
+            return _checked_values(values, len(completions), spec)
+
+    else:
+
+        @functools.wraps(function)
+        def reward(prompts, completions, **kwargs):
+            try:
+                values = function(prompts=prompts, completions=completions, **kwargs)
+            except Exception as error:
+                raise failed(error) from error
+            return _checked_values(values, len(completions), spec)
+
+    return reward
+
+
+def _checked_values(values, number: int, spec: str) -> list[float | None]:
+    """The values as floats and None; also of an array or tensor."""
+    values = values.tolist() if hasattr(values, "tolist") else values
+    wanted = f"a list of {number} numbers or None, one for each completion"
+    if not isinstance(values, (list, tuple)):
+        raise InputError(f"Reward {spec!r} returned {type(values).__name__}; it must return {wanted}.")
+    values = [value.item() if hasattr(value, "item") else value for value in values]
+    if len(values) != number:
+        raise InputError(f"Reward {spec!r} returned {len(values)} values; it must return {wanted}.")
+    for value in values:
+        if value is not None and not (isinstance(value, numbers.Real) and math.isfinite(value)):
+            raise InputError(f"Reward {spec!r} returned {value!r} for a completion; it must return {wanted}.")
+    return [None if value is None else float(value) for value in values]
