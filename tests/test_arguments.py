@@ -1,14 +1,16 @@
 """Every flag of ours and of VLM-R1 acts or is refused with a reason."""
 
+import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from trl import GRPOConfig, ModelConfig, SFTConfig
+from trl import GRPOConfig, GRPOTrainer, ModelConfig, SFTConfig
 
 from open_r1_kivqa import entry
 from open_r1_kivqa.arguments import (
+    LOSS_TYPES,
     DataArguments,
     EvaluationArguments,
     VLMGRPOConfig,
@@ -60,7 +62,7 @@ VLM_R1 = {
     "run_name": "x",
     "save_steps": "100",
     "save_only_model": "true",
-    "report_to": "wandb",
+    "report_to": "tensorboard",  # wandb in its scripts, which need not be installed here
     "temperature": "0.9",
     "top_p": "1.0",
     "log_completions": "true",
@@ -126,6 +128,33 @@ def test_a_flag_of_ours_is_read_outside_its_definition_or_refused(name):
         (GRPO, ["--remove_unused_columns", "true"], "row numbers"),
         (GRPO, ["--eval_on_start"], "--eval_steps"),
         (GRPO, ["--use_vllm"], "--use_vllm"),
+        (GRPO, ["--context_level", "²"], "'²'"),
+        (GRPO, ["--use_peft", "--lora_r", "0"], "--lora_r 0: at least 1"),
+        (GRPO, ["--use_peft", "--lora_dropout", "1"], "--lora_dropout 1.0"),
+        (GRPO, ["--max_steps", "0"], "--max_steps 0: at least 1"),
+        (GRPO, ["--num_train_epochs", "0"], "--num_train_epochs 0.0"),
+        (GRPO, ["--per_device_train_batch_size", "0"], "at least 1"),
+        (GRPO, ["--gradient_accumulation_steps", "0"], "at least 1"),
+        (GRPO, ["--num_iterations", "0"], "--num_iterations 0"),
+        (GRPO, ["--steps_per_generation", "0"], "--steps_per_generation 0"),
+        (GRPO, ["--max_completion_length", "0"], "--max_completion_length 0"),
+        (GRPO, ["--eval_max_rows", "0"], "--eval_max_rows 0"),
+        (GRPO, ["--save_steps", "0"], "--save_steps 0"),
+        (GRPO, ["--eval_steps", "0"], "--eval_steps 0"),
+        (GRPO, ["--learning_rate", "nan"], "--learning_rate nan"),
+        (GRPO, ["--temperature", "0"], "--temperature 0.0"),
+        (GRPO, ["--seed", "-1"], "--seed -1: at least 0"),
+        (GRPO, ["--loss_type", "gspo"], "--loss_type 'gspo' is unknown: give one of grpo"),
+        (GRPO, ["--reward_weights", "1"], "1 numbers for the 2 rewards accuracy, format"),
+        (GRPO, ["--reward_weights", "1", "nan"], "finite"),
+        (
+            GRPO,
+            ["--metric_for_best_model", "loss"],
+            "--metric_for_best_model loss is unknown: give one of eval_accuracy",
+        ),
+        (GRPO, ["--report_to", "nosuch"], "--report_to nosuch is unknown"),
+        (SFT, ["--report_to", "clearml"], "clearml is not installed: pip install clearml"),
+        (SFT, ["--max_steps", "0"], "--max_steps 0"),
         (SFT, ["--max_length", "1024"], "cut"),
         (SFT, ["--packing"], "images"),
         (SFT, ["--completion_only_loss", "false"], "response only"),
@@ -134,6 +163,13 @@ def test_a_flag_of_ours_is_read_outside_its_definition_or_refused(name):
 def test_refusals(kinds, argv, message):
     with pytest.raises(InputError, match=re.escape(message)):
         parse(kinds, *argv)
+
+
+def test_numbers_of_evaluation():
+    with pytest.raises(InputError, match="--batch_size 0: at least 1"):
+        EvaluationArguments(batch_size=0)
+    with pytest.raises(InputError, match="--seed -1: at least 0"):
+        EvaluationArguments(seed=-1)
 
 
 def test_required_flags_are_named():
@@ -146,6 +182,19 @@ def test_required_flags_are_named():
 def test_eval_steps_alone_turns_evaluation_on():
     *_, args = parse(GRPO, "--eval_steps", "4")
     assert args.eval_strategy == "steps" and args.eval_steps == 4
+
+
+def test_loss_types_are_all_that_trl_knows():
+    source = inspect.getsource(GRPOTrainer._compute_loss)
+    compared = re.findall(r"self\.loss_type (?:==|in) (\[[^]]*\]|\"\w+\")", source)
+    assert set(LOSS_TYPES) == set(re.findall(r"\w+", " ".join(compared)))
+
+
+def test_the_best_model_is_that_of_a_measure_of_greedy_evaluation():
+    *_, args = parse(GRPO, "--eval_steps", "500", "--metric_for_best_model", "format")
+    assert args.metric_for_best_model == "eval_format" and args.greater_is_better
+    *_, args = parse(GRPO, "--eval_steps", "500", "--load_best_model_at_end", "--save_strategy", "steps")
+    assert args.metric_for_best_model == "eval_accuracy" and args.greater_is_better
 
 
 def test_the_template_follows_the_knowledge_base():
@@ -183,8 +232,36 @@ def test_what_the_parser_or_trl_refuses_is_bad_input_too(argv, message):
         entry.parse(GRPO, [*REQUIRED, *CPU, *argv])
 
 
-def test_an_unknown_key_in_the_yaml_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("num_pasages: 3", "--config: 'num_pasages' is no flag; did you mean 'num_passages'"),
+        ("num_passages: 2.5", "invalid int value: '2.5'"),
+        ("num_passages: [1]", "num_passages is [1], which this flag cannot be"),
+        ("num_passages: {a: 1}", "num_passages is {'a': 1}, which"),
+        ("num_passages:", "num_passages is empty"),
+        ("reward_weights: [1, high]", "invalid float value: 'high'"),
+        ("use_peft: 2", "got 2 but expected"),
+        ("dtype: float7", "invalid choice: 'float7'"),
+        ("a: [1", "while parsing a flow"),
+        ("- a", "mapping"),
+        ("\0", "special characters are not allowed"),
+    ],
+)
+def test_a_yaml_that_cannot_be_used(text, message, tmp_path):
     config = tmp_path / "recipe.yaml"
-    config.write_text("num_pasages: 3\n")
-    with pytest.raises(InputError, match="num_pasages"):
+    config.write_text(text + "\n")
+    with pytest.raises(InputError, match=re.escape(message)):
         entry.parse(GRPO, [*REQUIRED, *CPU, "--config", str(config)])
+
+
+def test_values_of_a_yaml_are_read_as_on_the_command_line(tmp_path):
+    config = tmp_path / "recipe.yaml"
+    config.write_text(
+        "learning_rate: 1e-6\ncontext_level: 3\nreward_funcs: accuracy\nreward_weights: 1\nreport_to: [tensorboard]\n"
+        "lora_target_modules: [q_proj, v_proj]\nmax_pixels: null\nlr_scheduler_kwargs: {num_cycles: 2}\nuse_peft: yes\n"
+    )
+    data, model, args = parse(GRPO, "--config", str(config))
+    assert (args.learning_rate, data.context_level, model.max_pixels, model.use_peft) == (1e-6, "3", None, True)
+    assert (args.reward_funcs, args.reward_weights, args.report_to) == (["accuracy"], [1.0], ["tensorboard"])
+    assert model.lora_target_modules == ["q_proj", "v_proj"] and args.lr_scheduler_kwargs == {"num_cycles": 2}

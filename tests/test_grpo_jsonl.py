@@ -90,6 +90,9 @@ def test_train_evaluate_save_and_go_on(flags, tmp_path, capsys):
 
     with pytest.raises(InputError, match="--resume_from_checkpoint true"):
         main(flags())
+    with pytest.raises(InputError, match="is of step 2, so with --max_steps 2 nothing is left"):
+        main(flags(resume_from_checkpoint=True))
+    capsys.readouterr()
     resumed = main(
         flags(
             val_split_ratio=0.25, eval_steps=1, save_strategy="steps", save_steps=1, max_steps=3,
@@ -97,6 +100,13 @@ def test_train_evaluate_save_and_go_on(flags, tmp_path, capsys):
         )
     )  # fmt: skip
     assert resumed.state.global_step == 3
+    told = capsys.readouterr().out
+    assert (
+        "not as it began" in told
+        and "flags.max_steps: 2 -> 3" in told
+        and "flags.log_completions: True -> False" in told
+    )
+    assert "data" not in told.partition("not as it began")[2].partition("part ")[0]
     assert [entry["step"] for entry in resumed.state.log_history if "loss" in entry] == [1, 2, 3]
 
 
@@ -141,6 +151,11 @@ def test_bad_rows_are_refused_or_left_out(flags, tmp_path, capsys):
         ({"dtype": "bfloat16"}, "fp32 master"),
         ({"resume_from_checkpoint": True}, "no complete checkpoint"),
         ({"max_anyres_num": 4}, "max_anyres_num"),
+        ({"report_to": "nosuch"}, "--report_to nosuch"),
+        ({"gradient_accumulation_steps": 8}, "8 rows to train on, and one batch takes 16"),
+        ({"val_split_ratio": 0.9}, "1 rows to train on, and one batch takes 2"),
+        ({"output_dir": __file__}, "is a file; give the path of a folder"),
+        ({"output_dir": f"{__file__}/run"}, "is a file; give the path of a folder"),
     ],
 )
 def test_bad_input_ends_before_the_model_is_loaded(more, message, flags, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@
 keeps their name, default and meaning; a flag of ours or of VLM-R1 either acts or is refused with a reason.
 """
 
+import math
 import os
 from dataclasses import dataclass, field
 
@@ -11,12 +12,24 @@ from trl import GRPOConfig, ModelConfig, SFTConfig
 
 from .errors import InputError
 
+LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")  # TRL's
+BEST = ("eval_accuracy", "eval_accuracy_strict", "eval_format")  # what greedy evaluation measures
+TRACKERS = ("tensorboard", "wandb", "trackio")
+
 
 def flag(default, help: str):
     """A dataclass field with its help text; lists get a fresh copy per instance."""
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata={"help": help})
     return field(default=default, metadata={"help": help})
+
+
+def refuse_below(config, lowest: float, *names: str) -> None:
+    """InputError for a flag of `config` that is set to a number below `lowest`, or to none at all (nan)."""
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not value >= lowest:
+            raise InputError(f"--{name} {value}: at least {lowest} is wanted.")
 
 
 @dataclass
@@ -76,12 +89,13 @@ class DataArguments:
             raise InputError("--val_split_ratio and --eval_data_file_paths both name held-out rows: give one of them.")
         if self.eval_image_folders and not self.eval_data_file_paths:
             raise InputError("--eval_image_folders goes with --eval_data_file_paths, which is missing.")
+        numeric = self.context_level.isascii() and self.context_level.isdecimal()
         if self.num_passages < 1:
             raise InputError(
                 f"--num_passages {self.num_passages}: at least 1 is wanted; use --context_level none to show no passage."
             )
         levels = ("retrieved", "gold", "gold_removed", "none")
-        if self.context_level not in levels and not (self.context_level.isdigit() and int(self.context_level) > 0):
+        if self.context_level not in levels and not (numeric and int(self.context_level) > 0):
             raise InputError(
                 f"--context_level {self.context_level!r} is unknown: give a positive number or one of {', '.join(levels)}."
             )
@@ -116,6 +130,10 @@ class VLMModelConfig(ModelConfig):
             raise InputError(
                 "All of --freeze_vision_modules, --freeze_projector and --freeze_language_model are set: nothing is left to train."
             )
+        if self.use_peft:
+            refuse_below(self, 1, "lora_r", "lora_alpha")
+            if not 0 <= self.lora_dropout < 1:
+                raise InputError(f"--lora_dropout {self.lora_dropout}: a number from 0 to below 1 is wanted.")
         if self.use_peft and self.lora_target_modules is None:
             self.lora_target_modules = "all-linear"
         if not self.use_peft and (self.load_in_4bit or self.load_in_8bit):
@@ -126,10 +144,21 @@ class OursInTrainer:
     """What both training configs share: checks that stock TRL leaves to chance. Called from their `__post_init__`."""
 
     def _before_stock_checks(self):
+        """What transformers and TRL would take silently, or only stumble over in training."""
         if self.trust_remote_code:
             raise InputError(
                 "--trust_remote_code is off for good: use a checkpoint that transformers knows natively (for InternVL: one whose name ends in -hf)."
             )
+        refuse_below(self, 0, "learning_rate", "weight_decay", "max_grad_norm", "seed", "dataloader_num_workers")
+        refuse_below(self, 1, "per_device_train_batch_size", "per_device_eval_batch_size")
+        refuse_below(self, 1, "gradient_accumulation_steps")
+        for name in ("save_steps", "eval_steps", "logging_steps"):  # transformers takes 0 for another flag's value
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
+                raise InputError(f"--{name} {getattr(self, name)}: a number above 0 is wanted.")
+        if self.max_steps != -1:
+            refuse_below(self, 1, "max_steps")
+        elif not self.num_train_epochs > 0:
+            raise InputError(f"--num_train_epochs {self.num_train_epochs}: a number above 0 is wanted.")
         # transformers ignores --eval_steps unless the strategy is set as well.
         if self.eval_steps is not None and str(getattr(self.eval_strategy, "value", self.eval_strategy)) == "no":
             self.eval_strategy = "steps"
@@ -137,6 +166,19 @@ class OursInTrainer:
             raise InputError(
                 "--eval_on_start needs --eval_steps and held-out rows (--val_split_ratio or --eval_data_file_paths)."
             )
+
+    def _after_stock_checks(self):
+        """`report_to` is a list by now."""
+        from transformers.integrations import get_available_reporting_integrations
+        from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+        for tracker in self.report_to:
+            if tracker not in INTEGRATION_TO_CALLBACK:
+                raise InputError(f"--report_to {tracker} is unknown: give some of {', '.join(TRACKERS)}, or none.")
+            if tracker not in get_available_reporting_integrations():
+                raise InputError(
+                    f"--report_to {tracker} is not installed: pip install {tracker}, or leave the flag out."
+                )
 
 
 @dataclass
@@ -168,6 +210,14 @@ class VLMGRPOConfig(OursInTrainer, GRPOConfig):
             raise InputError(
                 "--is_reward_customized_from_vlm_module picks a reward by the model's family: name the reward itself in --reward_funcs or --reward_method."
             )
+        refuse_below(self, 1, "num_iterations", "steps_per_generation", "generation_batch_size")
+        refuse_below(self, 1, "max_completion_length", "eval_batch_size_greedy", "eval_max_rows")
+        if not self.temperature > 0:
+            raise InputError(f"--temperature {self.temperature}: a number above 0 is wanted.")
+        if self.loss_type not in LOSS_TYPES:
+            raise InputError(f"--loss_type {self.loss_type!r} is unknown: give one of {', '.join(LOSS_TYPES)}.")
+        self._check_reward_weights()
+        self._check_metric_for_best_model()
         if self.answer_extraction not in ("strict", "lenient"):
             raise InputError(f"--answer_extraction {self.answer_extraction!r} is unknown: give strict or lenient.")
         if self.num_generations_eval is not None:
@@ -194,7 +244,33 @@ class VLMGRPOConfig(OursInTrainer, GRPOConfig):
         # The stock check wants the evaluation batch to hold whole groups; greedy evaluation has groups of one.
         self.num_generations_eval = 1
         super().__post_init__()
+        self._after_stock_checks()
         self.refuse_checkpoints_between_generations()
+
+    def _check_reward_weights(self):
+        weights = self.reward_weights
+        if weights is None:
+            return
+        if len(weights) != len(self.reward_funcs):
+            raise InputError(
+                f"--reward_weights has {len(weights)} numbers for the {len(self.reward_funcs)} rewards {', '.join(self.reward_funcs)}: give one for each."
+            )
+        if not all(math.isfinite(weight) for weight in weights):
+            raise InputError(f"--reward_weights {' '.join(map(str, weights))}: finite numbers are wanted.")
+
+    def _check_metric_for_best_model(self):
+        """transformers would look for a loss, which greedy evaluation has not."""
+        metric = self.metric_for_best_model
+        if metric is None and (self.load_best_model_at_end or self.lr_scheduler_type == "reduce_lr_on_plateau"):
+            metric = "eval_accuracy"
+        if metric is None:
+            return
+        metric = metric if metric.startswith("eval_") else f"eval_{metric}"
+        if metric not in BEST and not metric.startswith("eval_accuracy/"):
+            raise InputError(
+                f"--metric_for_best_model {self.metric_for_best_model} is unknown: give one of {', '.join(BEST)}, or eval_accuracy/ and the name of a split."
+            )
+        self.metric_for_best_model = metric
 
     def refuse_checkpoints_between_generations(self):
         """A checkpoint inside a generation batch cannot be resumed exactly: the rest of its completions is not saved.
@@ -245,6 +321,7 @@ class VLMSFTConfig(OursInTrainer, SFTConfig):
             )
         self.remove_unused_columns = False  # the collator reads columns that no model signature names
         super().__post_init__()
+        self._after_stock_checks()
 
 
 @dataclass
@@ -264,6 +341,10 @@ class EvaluationArguments:
     overwrite: bool = flag(
         False, "Start anew where the output folder holds predictions of another model, data or flags."
     )
+
+    def __post_init__(self):
+        refuse_below(self, 1, "batch_size", "max_new_tokens", "limit")
+        refuse_below(self, 0, "seed")
 
 
 def world_size() -> int:

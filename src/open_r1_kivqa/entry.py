@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import get_args, get_origin, get_type_hints
 
 from .errors import InputError
 
@@ -45,6 +46,9 @@ def parse_some(dataclasses: Sequence[type], wanted: Sequence[type], argv: Sequen
 
 
 def _parse(dataclasses: Sequence[type], wanted: Sequence[type], argv: Sequence[str] | None) -> tuple:
+    from argparse import ArgumentError
+
+    import yaml
     from trl import TrlParser
 
     class Parser(TrlParser):
@@ -56,6 +60,35 @@ def _parse(dataclasses: Sequence[type], wanted: Sequence[type], argv: Sequence[s
             near = get_close_matches(unknown.group(1), self._option_string_actions, n=1) if unknown else []
             return f": did you mean {near[0]}?" if near else "."
 
+        def set_defaults_with_config(self, **config):
+            """The yaml's values, read as the same words on the command line would be; argparse would leave all but texts unread."""
+            actions = {action.dest: action for action in self._actions}
+            for name, value in config.items():
+                if name not in actions:
+                    near = get_close_matches(name, actions, n=1)
+                    raise InputError(f"--config: {name!r} is no flag{f'; did you mean {near[0]!r}?' if near else '.'}")
+                config[name] = self.read(actions[name], value)
+            return super().set_defaults_with_config(**config)
+
+        def read(self, action, value):
+            several = action.nargs in ("+", "*")
+            try:
+                if isinstance(value, list) and several:
+                    return self._get_values(action, [str(item) for item in value])
+                if isinstance(value, (str, int, float)):  # truth values among them
+                    if several:
+                        return self._get_values(action, [str(value)])
+                    value = self._get_value(action, str(value))
+                    self._check_value(action, value)
+                    return value
+            except ArgumentError as error:
+                raise InputError(f"--config: {error}.") from error
+            if not takes(dataclasses, action.dest, type(value)):
+                raise InputError(
+                    f"--config: {action.dest} is {'empty' if value is None else repr(value)}, which this flag cannot be."
+                )
+            return value
+
         def parse_args_into_dataclasses(self, args=None, **kwargs):
             namespace = self.parse_args(args)
             found = vars(namespace)
@@ -66,8 +99,19 @@ def _parse(dataclasses: Sequence[type], wanted: Sequence[type], argv: Sequence[s
         return Parser(dataclasses).parse_args_and_config(args=argv)
     except InputError:
         raise
-    except (ValueError, OSError) as error:  # TRL's and transformers' own refusals, and a --config that can't be read
-        raise InputError(str(error)) from error
+    except (ValueError, OSError, ImportError, yaml.YAMLError) as error:
+        # TRL's and transformers' own refusals, and a --config that can't be read
+        raise InputError(" ".join(str(error).split())) from error
+
+
+def takes(dataclasses: Sequence[type], name: str, kind: type) -> bool:
+    """Whether the field of that name may hold a list, a dict or None."""
+    hints = (get_type_hints(one).get(name) for one in dataclasses)
+    return any(kind in (hint, get_origin(hint), *map(outer, get_args(hint))) for hint in hints if hint is not None)
+
+
+def outer(hint):
+    return get_origin(hint) or hint
 
 
 def init_fields(kind: type) -> list[str]:

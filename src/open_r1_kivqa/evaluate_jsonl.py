@@ -172,7 +172,7 @@ def rows_of_splits(rows, splits: str):
 
 
 def refuse(model_args: VLMModelConfig, args: EvaluationArguments) -> None:
-    """InputError for what evaluation cannot use: flags of training, an adapter that isn't there, numbers below 1."""
+    """InputError for what evaluation cannot use: flags of training, an adapter that isn't there."""
     from open_r1_kivqa.evaluation.settings import parse_settings
 
     for field in dataclasses.fields(model_args):
@@ -182,10 +182,6 @@ def refuse(model_args: VLMModelConfig, args: EvaluationArguments) -> None:
         raise InputError(
             f"--adapter_name_or_path {args.adapter_name_or_path} has no adapter_config.json: give the folder of a LoRA adapter."
         )
-    for name in ("batch_size", "max_new_tokens", "limit"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise InputError(f"--{name} {value}: at least 1 is wanted.")
     parse_settings(args.settings)
 
 

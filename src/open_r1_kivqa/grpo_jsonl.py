@@ -34,11 +34,12 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMGRPOCon
         load_model_and_processor,
         load_rows,
         open_knowledge,
+        refuse_too_few_rows,
         refuse_unsafe_training,
         write_run_manifest,
     )
     from open_r1_kivqa.rewards import load_reward_functions
-    from open_r1_kivqa.trainer.checkpoints import find_checkpoint, refuse_to_overwrite
+    from open_r1_kivqa.trainer.checkpoints import find_checkpoint, refuse_to_overwrite, refuse_unfit_checkpoint
     from open_r1_kivqa.trainer.grpo_trainer import VLMGRPOTrainer
     from open_r1_kivqa.trainer.progress import add_progress
     from open_r1_kivqa.trainer.rollout import Rollout
@@ -48,10 +49,12 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMGRPOCon
     refuse_unsafe_training(model_args, args)
     checkpoint = find_checkpoint(args.resume_from_checkpoint, args.output_dir)
     refuse_to_overwrite(args.output_dir, checkpoint)
+    refuse_unfit_checkpoint(checkpoint, max_steps=args.max_steps, use_peft=model_args.use_peft)
     rewards = load_reward_functions(args.reward_funcs, answer_extraction=args.answer_extraction)
     rows, held_out = load_rows(data_args, bad_rows, args.seed)
     if args.eval_strategy != "no" and held_out is None:
         raise InputError("--eval_steps needs held-out rows: add --val_split_ratio 0.05 or --eval_data_file_paths.")
+    refuse_too_few_rows(rows, args)
     prompting = {
         "template": load_template(data_args.task_type),
         "system_prompt": data_args.system_prompt,
@@ -85,7 +88,7 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMGRPOCon
     assert_lora_respects(trainer.model, module, frozen_parts(model_args))
     add_progress(trainer, trainer.phases, parameter_report(trainer.model, module))
     if trainer.is_world_process_zero():
-        write_run_manifest("grpo_jsonl", data_args, model_args, args, prompting["template"])
+        write_run_manifest("grpo_jsonl", data_args, model_args, args, prompting["template"], checkpoint)
 
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(args.output_dir)

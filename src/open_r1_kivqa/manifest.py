@@ -95,6 +95,16 @@ def write_manifest(
     return path
 
 
+def refuse_unusable_folder(folder: str | os.PathLike) -> None:
+    """InputError for an --output_dir that cannot be made or written to. Makes nothing."""
+    place = Path(folder).absolute()
+    there = next(path for path in (place, *place.parents) if os.path.lexists(path))
+    if not os.path.isdir(there):
+        raise InputError(f"--output_dir {folder}: {there} is a file; give the path of a folder.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"--output_dir {folder}: {there} cannot be written to; give another folder.")
+
+
 # ------------------------------------------------------------------------------------------------ what is written down
 
 

@@ -1,6 +1,7 @@
 """The steps that both training entries share, from flags to a model that is ready to train."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,10 +12,12 @@ from .data.jsonl import Rows, split_paths
 from .data.splits import train_validation_split
 from .errors import InputError
 from .knowledge.base import KnowledgeBase
-from .manifest import write_manifest
+from .manifest import differences, read_manifest, write_manifest
 from .vlm_modules import module_for
 from .vlm_modules.loading import load_model, load_processor
 from .vlm_modules.parts import freeze_parts, frozen_parts
+
+UNTOLD = ("flags.resume_from_checkpoint", "git.", "devices")  # what may change in a resumed run without a word
 
 
 def load_rows(data_args: DataArguments, bad_rows: frozenset[int], seed: int) -> tuple[Rows, Rows | None]:
@@ -85,8 +88,36 @@ def load_model_and_processor(model_args: VLMModelConfig, model_init_kwargs: dict
     return model, module, processor
 
 
-def write_run_manifest(entry: str, data_args: DataArguments, model_args: VLMModelConfig, training_args, template):
-    """manifest.json in the run's folder: what it was made of. Main process only."""
+def refuse_too_few_rows(rows: Rows, training_args) -> None:
+    """InputError where TRL would train on nothing: it drops the rows that don't fill a generation batch."""
+    if hasattr(training_args, "generation_batch_size"):
+        wanted = training_args.generation_batch_size // training_args.num_generations
+        lower = "--per_device_train_batch_size or --steps_per_generation"
+    else:
+        whole = training_args.per_device_train_batch_size * training_args.world_size
+        wanted = whole if training_args.dataloader_drop_last else 1
+        lower = "--per_device_train_batch_size, or leave --dataloader_drop_last out"
+    if len(rows) < wanted:
+        raise InputError(
+            f"There are {len(rows)} rows to train on, and one batch takes {wanted} different ones, so no step could be made: give more rows or lower {lower}."
+        )
+
+
+def write_run_manifest(
+    entry: str,
+    data_args: DataArguments,
+    model_args: VLMModelConfig,
+    training_args,
+    template,
+    checkpoint: str | None = None,
+):
+    """manifest.json in the run's folder: what it was made of. Main process only.
+
+    Args:
+        checkpoint: what the run goes on from. Prints in what it differs from the run that saved it.
+    """
+    saved_by = Path(checkpoint).parent / "manifest.json" if checkpoint else None
+    before = read_manifest(saved_by) if saved_by and saved_by.is_file() else None
     flags = {}
     for arguments in (data_args, model_args, training_args):
         flags |= arguments.to_dict() if hasattr(arguments, "to_dict") else dataclasses.asdict(arguments)
@@ -101,3 +132,8 @@ def write_run_manifest(entry: str, data_args: DataArguments, model_args: VLMMode
         knowledge_base=data_args.knowledge_base,
         template=template,
     )
+    if before is not None:
+        found = differences(before, read_manifest(training_args.output_dir))
+        changed = [f"{name}: {old} -> {new}" for name, old, new in found if not name.startswith(UNTOLD)]
+        if changed:
+            print("The run goes on, but not as it began:\n  " + "\n  ".join(changed), flush=True)

@@ -31,10 +31,11 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMSFTConf
         load_model_and_processor,
         load_rows,
         open_knowledge,
+        refuse_too_few_rows,
         refuse_unsafe_training,
         write_run_manifest,
     )
-    from open_r1_kivqa.trainer.checkpoints import find_checkpoint, refuse_to_overwrite
+    from open_r1_kivqa.trainer.checkpoints import find_checkpoint, refuse_to_overwrite, refuse_unfit_checkpoint
     from open_r1_kivqa.trainer.progress import add_progress
     from open_r1_kivqa.trainer.sft_trainer import PromptCompletions, VLMSFTTrainer
     from open_r1_kivqa.vlm_modules.parts import assert_lora_respects, frozen_parts, lora_config, parameter_report
@@ -42,9 +43,11 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMSFTConf
     refuse_unsafe_training(model_args, args)
     checkpoint = find_checkpoint(args.resume_from_checkpoint, args.output_dir)
     refuse_to_overwrite(args.output_dir, checkpoint)
+    refuse_unfit_checkpoint(checkpoint, max_steps=args.max_steps, use_peft=model_args.use_peft)
     rows, held_out = load_rows(data_args, bad_rows, args.seed)
     if held_out is None and args.eval_strategy != "no":
         raise InputError("--eval_steps needs held-out rows: add --val_split_ratio 0.05 or --eval_data_file_paths.")
+    refuse_too_few_rows(rows, args)
     prompting = {
         "template": load_template(data_args.task_type),
         "system_prompt": data_args.system_prompt,
@@ -66,7 +69,7 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMSFTConf
     assert_lora_respects(trainer.model, module, frozen_parts(model_args))
     add_progress(trainer, trainer.phases, parameter_report(trainer.model, module))
     if trainer.is_world_process_zero():
-        write_run_manifest("sft_jsonl", data_args, model_args, args, prompting["template"])
+        write_run_manifest("sft_jsonl", data_args, model_args, args, prompting["template"], checkpoint)
 
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(args.output_dir)

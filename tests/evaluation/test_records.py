@@ -1,6 +1,10 @@
 import json
+from pathlib import Path
 
-from open_r1_kivqa.evaluation.records import PREDICTIONS, RankFile, discard, merge, read_finished
+import pytest
+
+from open_r1_kivqa.errors import InputError
+from open_r1_kivqa.evaluation.records import PREDICTIONS, RankFile, claim, discard, merge, read_finished
 
 
 def record(id, setting="normal", **more):
@@ -38,3 +42,34 @@ def test_a_merged_file_is_read_again(tmp_path):
     assert set(read_finished(tmp_path)) == {("normal", "a")}
     discard(tmp_path)
     assert read_finished(tmp_path) == {} and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("line", ["not json", "3", '{"setting": "normal"}'])
+def test_a_file_of_something_else_is_named(line, tmp_path):
+    (tmp_path / PREDICTIONS).write_text(json.dumps(record("a")) + "\n" + line + "\n")
+    with pytest.raises(InputError, match=f"{PREDICTIONS}:2 is no prediction; delete"):
+        read_finished(tmp_path)
+
+
+def manifest_of(content):
+    return lambda folder: (Path(folder) / "manifest.json").write_text(content)
+
+
+def test_predictions_without_a_manifest_are_left_alone_unless_told(tmp_path):
+    write(tmp_path, 0, [record("a")])
+    for broken in (None, "{"):
+        if broken:
+            (tmp_path / "manifest.json").write_text(broken)
+        with pytest.raises(InputError, match="without a manifest .*--overwrite"):
+            claim(tmp_path, manifest_of("{}"), overwrite=False)
+        assert set(read_finished(tmp_path)) == {("normal", "a")}
+    claim(tmp_path, manifest_of('{"flags": {"limit": 3}}'), overwrite=True)
+    assert read_finished(tmp_path) == {}
+
+
+def test_a_folder_that_cannot_be(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in ("file", "file/below"):
+        with pytest.raises(InputError, match="--output_dir .*file is a file"):
+            claim(tmp_path / place, manifest_of("{}"), overwrite=False)
+    assert (tmp_path / "file").read_text() == ""

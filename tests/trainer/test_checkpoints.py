@@ -9,7 +9,8 @@ from tiny import FAMILIES
 from training_rows import write_data
 
 from open_r1_kivqa.errors import InputError
-from open_r1_kivqa.trainer.checkpoints import find_checkpoint, refuse_to_overwrite
+from open_r1_kivqa.trainer.checkpoints import find_checkpoint, refuse_to_overwrite, refuse_unfit_checkpoint
+from open_r1_kivqa.vlm_modules.loading import load_model
 
 WHOLE = {"global_step": 1, "resumable": True}
 
@@ -47,6 +48,26 @@ class TestFindCheckpoint:
         inside = checkpoint(tmp_path, 3, marker={"global_step": 3, "resumable": False})
         with pytest.raises(InputError, match="inside a generation batch"):
             find_checkpoint(str(inside), str(tmp_path))
+
+    def test_half_a_marker_is_none(self, tmp_path):
+        (checkpoint(tmp_path, 2) / "complete.json").write_text("{")
+        with pytest.raises(InputError, match="holds no complete checkpoint"):
+            find_checkpoint("true", str(tmp_path))
+
+    def test_a_checkpoint_that_does_not_fit(self, tmp_path):
+        path = checkpoint(tmp_path, 6, marker={"global_step": 6, "resumable": True})
+        for more in (-1, 7):
+            refuse_unfit_checkpoint(str(path), max_steps=more, use_peft=False)
+        for done in (5, 6):
+            with pytest.raises(InputError, match=f"is of step 6, so with --max_steps {done} nothing is left"):
+                refuse_unfit_checkpoint(str(path), max_steps=done, use_peft=False)
+        with pytest.raises(InputError, match="holds a whole model, and this run is with --use_peft"):
+            refuse_unfit_checkpoint(str(path), max_steps=9, use_peft=True)
+        (path / "adapter_config.json").write_text("{}")
+        refuse_unfit_checkpoint(str(path), max_steps=9, use_peft=True)
+        with pytest.raises(InputError, match="holds a LoRA adapter, and this run is without --use_peft"):
+            refuse_unfit_checkpoint(str(path), max_steps=9, use_peft=False)
+        refuse_unfit_checkpoint(None, max_steps=1, use_peft=False)
 
     def test_a_fresh_start_over_an_old_run_is_refused(self, tmp_path):
         refuse_to_overwrite(str(tmp_path), None)
@@ -148,8 +169,11 @@ def test_the_best_checkpoint_is_saved_and_outlives_the_rotation(tiny_model, tmp_
         eval_steps=1,
         save_strategy="steps",
         save_steps=3,
-        save_total_limit=1,
+        save_total_limit=2,
         metric_for_best_model="eval_accuracy",
+        load_best_model_at_end=True,
+        eval_strategy="steps",
+        lr_scheduler_type="constant",
     )
     trainer = make_trainer(
         tiny_model("qwen2_5_vl"), flags, args, validation=lambda trainer: {"eval_accuracy": next(scores)}
@@ -165,3 +189,37 @@ def test_the_best_checkpoint_is_saved_and_outlives_the_rotation(tiny_model, tmp_
         0.3,
         0.2,
     ]
+    # transformers' own way of loading it back finds no parameter by its name, and keeps the last weights
+    best = load_model(trainer.state.best_model_checkpoint)
+    last = load_model(str(tmp_path / "run" / "checkpoint-4"))
+    after = weights(trainer)
+    assert all(torch.equal(after[name], value) for name, value in best.named_parameters())
+    assert not all(torch.equal(after[name], value) for name, value in last.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("model", "model_flags", "message"),
+    [
+        ("internvl", {}, "is of another model .*Missing key"),
+        ("qwen2_5_vl", {"freeze_vision_modules": True}, "trained other parameters .*parameter group"),
+    ],
+)
+def test_a_checkpoint_of_another_model_or_other_frozen_parts_is_refused(
+    model, model_flags, message, tiny_model, tmp_path
+):
+    flags = write_data(tmp_path / "data")
+    options = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    make_trainer(tiny_model("qwen2_5_vl"), flags, config(tmp_path / "a", **options)).train()
+    other = make_trainer(tiny_model(model), flags, config(tmp_path / "b", max_steps=2), model_flags)
+    with pytest.raises(InputError, match=message):
+        other.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-1"))
+
+
+def test_a_checkpoint_of_another_rank_of_lora_is_refused(tiny_model, tmp_path):
+    flags = write_data(tmp_path / "data")
+    options = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    lora = {"use_peft": True, "lora_r": 2}
+    make_trainer(tiny_model("qwen2_5_vl"), flags, config(tmp_path / "a", **options), lora).train()
+    other = make_trainer(tiny_model("qwen2_5_vl"), flags, config(tmp_path / "b", max_steps=2), {**lora, "lora_r": 4})
+    with pytest.raises(InputError, match="is of another model .*size mismatch"):
+        other.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-1"))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import InputError
-from ..manifest import differences, read_manifest
+from ..manifest import differences, read_manifest, refuse_unusable_folder
 
 PREDICTIONS = "predictions.jsonl"
 
@@ -32,11 +32,20 @@ def claim(folder: Path, write_manifest: Callable[[str], None], *, overwrite: boo
     Raises:
         InputError: there are predictions of another evaluation, and not `overwrite`; names what differs.
     """
+    refuse_unusable_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as fresh:
         write_manifest(fresh)
         if any(folder.glob("predictions.*jsonl")):
-            found = differences(read_manifest(folder), read_manifest(fresh))
+            try:
+                recorded = read_manifest(folder)
+            except InputError as error:  # without it nobody knows whose predictions these are
+                if not overwrite:
+                    raise InputError(
+                        f"{folder} holds predictions without a manifest of what made them. Give another --output_dir, or --overwrite to start anew."
+                    ) from error
+                recorded = {}
+            found = differences(recorded, read_manifest(fresh))
             found = [difference for difference in found if not difference[0].startswith(PACE)]
             if found and not overwrite:
                 name, before, now = found[0]
@@ -54,9 +63,14 @@ def read_finished(folder: Path) -> dict[Job, dict]:
     records = {}
     for path in [*sorted(folder.glob("predictions.rank*.jsonl")), folder / PREDICTIONS]:
         if path.exists():
-            for line in _whole(path.read_bytes()).splitlines():
-                record = json.loads(line)
-                records[record["setting"], record["id"]] = record
+            for number, line in enumerate(_whole(path.read_bytes()).split(b"\n")[:-1], 1):
+                try:
+                    record = json.loads(line)
+                    records[record["setting"], record["id"]] = record
+                except (ValueError, TypeError, KeyError) as error:
+                    raise InputError(
+                        f"{path}:{number} is no prediction; delete the file, and its rows are answered again."
+                    ) from error
     return records
 
 

@@ -14,6 +14,8 @@ from peft import PeftModel
 from transformers import TrainerCallback
 
 from ..errors import InputError
+from ..manifest import refuse_unusable_folder
+from ..vlm_modules.loading import load_model
 
 MARKER = "complete.json"
 
@@ -28,10 +30,39 @@ class ResumeMixin:
         loaded, and training goes on from the base weights after a warning. Can go when `Trainer` maps names itself. DeepSpeed, FSDP and adapters load exactly in the stock way.
         """
         model = self.model if model is None else model
-        if self.is_deepspeed_enabled or self.is_fsdp_enabled or isinstance(model, PeftModel):
-            return super()._load_from_checkpoint(resume_from_checkpoint, model)
-        saved = type(model).from_pretrained(resume_from_checkpoint, dtype=model.dtype)
-        model.load_state_dict(saved.state_dict())
+        try:
+            if self.loads_exactly(model):
+                super()._load_from_checkpoint(resume_from_checkpoint, model)
+            else:
+                model.load_state_dict(load_model(resume_from_checkpoint, dtype=model.dtype).state_dict())
+        except (RuntimeError, ValueError) as error:
+            if not re.match(r"Error\(s\) in loading state_dict|Can't find a valid checkpoint", str(error)):
+                raise
+            told = " ".join(str(error).split())[:300]
+            raise InputError(
+                f"--resume_from_checkpoint {resume_from_checkpoint} is of another model ({told}): give the model and the LoRA flags of its run, or start anew."
+            ) from error
+
+    def _load_best_model(self):
+        """For --load_best_model_at_end; the stock method would load nothing, for the same reason."""
+        if self.loads_exactly(self.model):
+            super()._load_best_model()
+        else:
+            self._load_from_checkpoint(self.state.best_model_checkpoint)
+
+    def loads_exactly(self, model) -> bool:
+        """Whether the stock methods load a checkpoint as it was saved."""
+        return self.is_deepspeed_enabled or self.is_fsdp_enabled or isinstance(model, PeftModel)
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        try:
+            super()._load_optimizer_and_scheduler(checkpoint)
+        except ValueError as error:
+            if not str(error).startswith("loaded state dict"):
+                raise
+            raise InputError(
+                f"--resume_from_checkpoint {checkpoint} trained other parameters ({error}): resume with the --freeze_ and LoRA flags of its run, or start anew."
+            ) from error
 
     def _save_checkpoint(self, model, trial):
         """Stock save, then our own state, then the marker: a checkpoint without it was interrupted and is never resumed from."""
@@ -59,8 +90,29 @@ def write_json(path: Path, content: dict) -> None:
 
 
 def read_marker(folder: Path) -> dict | None:
+    """The marker's content; None if there is none, or half of one."""
     path = folder / MARKER
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    except ValueError:
+        return None
+
+
+def refuse_unfit_checkpoint(checkpoint: str | None, *, max_steps: int, use_peft: bool) -> None:
+    """InputError for a checkpoint that has all steps already (transformers would make one more), or of the other kind of training."""
+    if checkpoint is None:
+        return
+    step = read_marker(Path(checkpoint))["global_step"]
+    if 0 < max_steps <= step:
+        raise InputError(
+            f"{checkpoint} is of step {step}, so with --max_steps {max_steps} nothing is left to train: raise --max_steps, or use the checkpoint as it is."
+        )
+    has_adapter = (Path(checkpoint) / "adapter_config.json").is_file()
+    if has_adapter != use_peft:
+        kinds = ("a LoRA adapter", "without") if has_adapter else ("a whole model", "with")
+        raise InputError(
+            f"{checkpoint} holds {kinds[0]}, and this run is {kinds[1]} --use_peft: resume as the run began."
+        )
 
 
 def find_checkpoint(resume_from_checkpoint: str | None, output_dir: str) -> str | None:
@@ -104,7 +156,8 @@ def find_checkpoint(resume_from_checkpoint: str | None, output_dir: str) -> str 
 
 
 def refuse_to_overwrite(output_dir: str, resume_from_checkpoint: str | None) -> None:
-    """A fresh start in a folder that holds checkpoints would mix two runs."""
+    """A fresh start in a folder that holds checkpoints would mix two runs. Refuses what can't be a folder, too."""
+    refuse_unusable_folder(output_dir)
     if resume_from_checkpoint is None and any(Path(output_dir).glob("checkpoint-*")):
         raise InputError(
             f"--output_dir {output_dir} holds checkpoints of an earlier run. Go on with it by --resume_from_checkpoint true, or give another folder."

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, PretrainedConfig, ProcessorMixin
 
 from ..errors import InputError
@@ -74,10 +75,13 @@ def load_model(path: str, *, dtype="float32", attn_implementation: str | None = 
             output_loading_info=True,
             **kw,
         )
-    except ImportError as error:
+    except SafetensorError as error:
         raise InputError(
-            f"--attn_implementation {attn_implementation} cannot be used here: {_first_line(error)} Install it or leave the flag out."
+            f"The weights of {path!r} are damaged ({_first_line(error)}): download or save the checkpoint again."
         ) from error
+    except (ImportError, ValueError, TypeError, OSError) as error:  # flags that this model or machine has no use for
+        named = f"--attn_implementation {attn_implementation}" if attn_implementation else "these flags"
+        raise InputError(f"{path!r} cannot be loaded with {named}: {_first_line(error)}") from error
     if info["missing_keys"]:
         missing = sorted(info["missing_keys"])
         raise InputError(
@@ -92,7 +96,7 @@ def _check_folder(folder: Path) -> None:
     if "config.json" not in names:
         if "adapter_config.json" in names:
             raise InputError(
-                f"{folder} holds a LoRA adapter, not a model: merge it into its base model first (kivqa merge-lora), and give the merged folder."
+                f"{folder} holds a LoRA adapter, not a model: give its base model as --model_name_or_path, and the adapter to evaluation as --adapter_name_or_path; to train on, merge it first (peft's merge_and_unload)."
             )
         checkpoints = sorted(name for name in names if name.startswith("checkpoint-"))
         hint = f" It holds {', '.join(checkpoints)}: give one of these." if checkpoints else ""
