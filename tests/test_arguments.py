@@ -129,6 +129,7 @@ def test_a_flag_of_ours_is_read_outside_its_definition_or_refused(name):
         (GRPO, ["--eval_on_start"], "--eval_steps"),
         (GRPO, ["--use_vllm"], "--use_vllm"),
         (GRPO, ["--context_level", "²"], "'²'"),
+        (GRPO, ["--system_prompt", "See <|image_pad|>"], "--system_prompt spells the model token <|image_pad|>"),
         (GRPO, ["--use_peft", "--lora_r", "0"], "--lora_r 0: at least 1"),
         (GRPO, ["--use_peft", "--lora_dropout", "1"], "--lora_dropout 1.0"),
         (GRPO, ["--max_steps", "0"], "--max_steps 0: at least 1"),

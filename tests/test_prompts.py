@@ -203,6 +203,7 @@ def test_a_template_file(write):
         ({"passage": "{text} {}"}, "unknown placeholder {}"),
         ({"passage": "{text"}, "`passage` has a stray brace"),
         ({"user": "{question}"}, "`user` lacks {passages}"),
+        ({"system": "See <|image_pad|>."}, "`system` spells the model token <|image_pad|>"),
         ({"user": "{passages} {question} {question}"}, "`user` has a placeholder twice"),
         ({"no_passages": "?"}, "`no_passages` lacks {question}"),
         ({"no_passages": "{question} {passages}"}, "`no_passages` has the unknown placeholder {passages}"),

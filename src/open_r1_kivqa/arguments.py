@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from trl import GRPOConfig, ModelConfig, SFTConfig
 
+from .data.samples import refuse_reserved
 from .errors import InputError
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")  # TRL's
@@ -42,7 +43,7 @@ class DataArguments:
     )
     reward_method: str | None = flag(
         None,
-        "How answers are scored: one method for each data file, separated by ':', or one for all. A row's own accu_reward_method goes first.",
+        "How answers are scored: one method for each data file, separated by ':', or one for all, held-out files too. A row's own accu_reward_method goes first.",
     )
     knowledge_base: str | None = flag(
         None, "jsonl file of articles; passages named by a row's candidates and evidence are shown in its prompt."
@@ -99,6 +100,7 @@ class DataArguments:
             raise InputError(
                 f"--context_level {self.context_level!r} is unknown: give a positive number or one of {', '.join(levels)}."
             )
+        refuse_reserved(self.system_prompt or "", "--system_prompt")
         if self.task_type is None:
             self.task_type = "kivqa" if self.knowledge_base else "default"
 

@@ -8,7 +8,7 @@ from string import Formatter
 import yaml
 
 from .data.images import load_image
-from .data.samples import IMAGE_MARKER, Sample
+from .data.samples import IMAGE_MARKER, Sample, refuse_reserved
 from .errors import InputError
 from .knowledge.base import Passage
 
@@ -72,6 +72,8 @@ def load_template(name_or_path: str) -> Template:
     # A yaml block ends with a line break that nobody means.
     values = {name: value if name == "separator" else value.removesuffix("\n") for name, value in values.items()}
     template = Template(**values)
+    for name, text in values.items():
+        refuse_reserved(text, f"Prompt template {path}: `{name}`")
     for name in REQUIRED:
         _check_placeholders(getattr(template, name), name, path)
     return template

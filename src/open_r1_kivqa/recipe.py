@@ -22,16 +22,19 @@ UNTOLD = ("flags.resume_from_checkpoint", "git.", "devices")  # what may change 
 
 def load_rows(data_args: DataArguments, bad_rows: frozenset[int], seed: int) -> tuple[Rows, Rows | None]:
     """Training rows without the bad ones, and held-out rows or None."""
+    methods = split_paths(data_args.reward_method or "")
     rows = Rows.open(
         split_paths(data_args.data_file_paths),
         split_paths(data_args.image_folders),
-        split_paths(data_args.reward_method or "") or None,
+        methods or None,
     )
     if bad_rows:
         rows = rows.subset([i for i in range(len(rows)) if i not in bad_rows])
     if data_args.eval_data_file_paths:
         folders = data_args.eval_image_folders or data_args.image_folders
-        return rows, Rows.open(split_paths(data_args.eval_data_file_paths), split_paths(folders), None)
+        return rows, Rows.open(
+            split_paths(data_args.eval_data_file_paths), split_paths(folders), methods if len(methods) == 1 else None
+        )
     if data_args.val_split_ratio > 0:
         train, held_out = train_validation_split(rows, data_args.val_split_ratio, seed)
         return rows.subset(train), rows.subset(held_out)

@@ -156,3 +156,16 @@ def test_report_adds_up(tiny_model):
     assert counts["vision"] == (0, vision)
     assert counts["all"] == (total - vision, total)
     assert counts["projector"][0] + counts["language"][0] == total - vision
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"lora_target_modules": "("}, r"--lora_target_modules \( is no regular expression"),
+        ({"lora_task_type": "FOO"}, "LoRA's flags cannot be used: Invalid task type: 'FOO'"),
+    ],
+)
+def test_flags_that_peft_refuses(more, message, tiny_model):
+    path = tiny_model("qwen2_5_vl")
+    with pytest.raises(InputError, match=message):
+        lora_config(load_model(path), MODULES["qwen2_5_vl"], flags(path, use_peft=True, **more))

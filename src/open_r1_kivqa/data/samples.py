@@ -159,12 +159,17 @@ def _turn(turn: object, number: int, source: str) -> tuple[str, str]:
         raise InputError(f"{source}: turn {number} is from {speaker!r}; use one of {', '.join(ROLES)}.")
     if not text.strip():
         raise InputError(f"{source}: turn {number} is empty; write its text or leave the turn out.")
+    refuse_reserved(text, f"{source}: turn {number}")
+    return role, text
+
+
+def refuse_reserved(text: str, place: str) -> None:
+    """InputError, opening with `place`, for a text that spells one of `RESERVED`."""
     reserved = RESERVED.search(text)
     if reserved:
         raise InputError(
-            f"{source}: turn {number} spells the model token {reserved.group()}; remove it (images are marked {IMAGE_MARKER})."
+            f"{place} spells the model token {reserved.group()}; remove it (images are marked {IMAGE_MARKER})."
         )
-    return role, text
 
 
 def _place_images(turns: tuple[tuple[str, str], ...], images: int, source: str) -> tuple[tuple[str, str], ...]:

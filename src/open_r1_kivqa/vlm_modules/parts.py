@@ -35,7 +35,10 @@ def lora_config(model, module: VLMModule, model_args) -> LoraConfig | None:
 
     Raises InputError where no layer would carry an adapter, and for the output head, whose adapter would never be trained (TRL multiplies by the head's weight directly).
     """
-    config = get_peft_config(model_args)
+    try:
+        config = get_peft_config(model_args)
+    except ValueError as error:
+        raise InputError(f"LoRA's flags cannot be used: {error}") from error
     if config is None:
         return None
     frozen = frozen_parts(model_args)
@@ -48,7 +51,10 @@ def lora_config(model, module: VLMModule, model_args) -> LoraConfig | None:
     if targets is None and config.target_parameters is None or targets == "all-linear":
         config.target_modules = "all-linear"
         return config
-    names = [name for name, _ in model.named_modules() if check_target_module_exists(config, name)]
+    try:
+        names = [name for name, _ in model.named_modules() if check_target_module_exists(config, name)]
+    except re.error as error:
+        raise InputError(f"--lora_target_modules {targets} is no regular expression ({error}).") from error
     if "lm_head" in names:
         raise InputError(
             "--lora_target_modules reaches lm_head, whose adapter would never be trained: leave lm_head out."
