@@ -1,15 +1,15 @@
 """What every test shares: no network, and the tiny models, made once a session."""
 
 import os
-import sys
-from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# DeepSpeed compiles its CPU collectives once, if the ninja on the PATH is always the same: this environment's own.
-os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 import pytest
+
+from open_r1_kivqa.entry import keep_deepspeed_builds
+
+keep_deepspeed_builds()  # the tests start many processes with DeepSpeed
 
 
 @pytest.fixture(scope="session")

@@ -125,8 +125,17 @@ def start_deepspeed_without_gpu(deepspeed: str | dict | None) -> None:
     if not deepspeed or torch.cuda.is_available() or "RANK" not in os.environ:
         return
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    # DeepSpeed compiles its CPU collectives once, if the ninja on the PATH is always the same: this environment's own.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    keep_deepspeed_builds()
     import deepspeed as library
 
     library.init_distributed("gloo")
+
+
+def keep_deepspeed_builds() -> None:
+    """DeepSpeed compiles its CPU parts at first use, in a minute or more. Keep them in this Python environment, built by its own ninja: where another checkout or another ninja shares them, each
+    switch compiles them anew."""
+    if os.access(sys.prefix, os.W_OK):
+        os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(Path(sys.prefix) / "torch_extensions"))
+    own = str(Path(sys.executable).parent)
+    if own not in os.environ["PATH"].split(os.pathsep)[:1]:
+        os.environ["PATH"] = f"{own}{os.pathsep}{os.environ['PATH']}"
