@@ -12,6 +12,7 @@ from trl import GRPOConfig, ModelConfig, SFTConfig
 
 from .data.samples import refuse_reserved
 from .errors import InputError
+from .knowledge.context import check_level
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")  # TRL's
 BEST = ("eval_accuracy", "eval_accuracy_strict", "eval_format")  # what greedy evaluation measures
@@ -90,16 +91,11 @@ class DataArguments:
             raise InputError("--val_split_ratio and --eval_data_file_paths both name held-out rows: give one of them.")
         if self.eval_image_folders and not self.eval_data_file_paths:
             raise InputError("--eval_image_folders goes with --eval_data_file_paths, which is missing.")
-        numeric = self.context_level.isascii() and self.context_level.isdecimal()
         if self.num_passages < 1:
             raise InputError(
                 f"--num_passages {self.num_passages}: at least 1 is wanted; use --context_level none to show no passage."
             )
-        levels = ("retrieved", "gold", "gold_removed", "none")
-        if self.context_level not in levels and not (numeric and int(self.context_level) > 0):
-            raise InputError(
-                f"--context_level {self.context_level!r} is unknown: give a positive number or one of {', '.join(levels)}."
-            )
+        check_level(self.context_level, "--context_level")
         refuse_reserved(self.system_prompt or "", "--system_prompt")
         if self.task_type is None:
             self.task_type = "kivqa" if self.knowledge_base else "default"

@@ -12,7 +12,6 @@ from pathlib import Path
 from open_r1_kivqa.arguments import DataArguments, VLMGRPOConfig, VLMModelConfig
 from open_r1_kivqa.data.checks import ensure_checked
 from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed_without_gpu
-from open_r1_kivqa.errors import InputError
 
 FLAGS = (DataArguments, VLMModelConfig, VLMGRPOConfig)
 
@@ -28,41 +27,16 @@ def main(argv: list[str] | None = None):
 
 def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMGRPOConfig, bad_rows=frozenset()):
     """Train on checked data: what `main` does once the flags are parsed."""
-    from open_r1_kivqa.prompts import load_template
-    from open_r1_kivqa.recipe import (
-        at_most,
-        load_model_and_processor,
-        load_rows,
-        open_knowledge,
-        refuse_too_few_rows,
-        refuse_unsafe_training,
-        write_run_manifest,
-    )
+    from open_r1_kivqa.recipe import at_most, before_the_model, load_model_and_processor, write_run_manifest
     from open_r1_kivqa.rewards import load_reward_functions
-    from open_r1_kivqa.trainer.checkpoints import find_checkpoint, refuse_to_overwrite, refuse_unfit_checkpoint
     from open_r1_kivqa.trainer.grpo_trainer import VLMGRPOTrainer
     from open_r1_kivqa.trainer.progress import add_progress
     from open_r1_kivqa.trainer.rollout import Rollout
     from open_r1_kivqa.trainer.validation import GreedyValidation
     from open_r1_kivqa.vlm_modules.parts import assert_lora_respects, frozen_parts, lora_config, parameter_report
 
-    refuse_unsafe_training(model_args, args)
-    checkpoint = find_checkpoint(args.resume_from_checkpoint, args.output_dir)
-    refuse_to_overwrite(args.output_dir, checkpoint)
-    refuse_unfit_checkpoint(checkpoint, max_steps=args.max_steps, use_peft=model_args.use_peft)
     rewards = load_reward_functions(args.reward_funcs, answer_extraction=args.answer_extraction)
-    rows, held_out = load_rows(data_args, bad_rows, args.seed)
-    if args.eval_strategy != "no" and held_out is None:
-        raise InputError("--eval_steps needs held-out rows: add --val_split_ratio 0.05 or --eval_data_file_paths.")
-    refuse_too_few_rows(rows, args)
-    prompting = {
-        "template": load_template(data_args.task_type),
-        "system_prompt": data_args.system_prompt,
-        "knowledge_base": open_knowledge(data_args),
-        "level": data_args.context_level,
-        "num_passages": data_args.num_passages,
-        "seed": args.seed,
-    }
+    checkpoint, rows, held_out, prompting = before_the_model(data_args, model_args, args, bad_rows)
 
     model, module, processor = load_model_and_processor(model_args, args.model_init_kwargs)
     validation = None

@@ -13,6 +13,8 @@ from .data.splits import train_validation_split
 from .errors import InputError
 from .knowledge.base import KnowledgeBase
 from .manifest import differences, read_manifest, write_manifest
+from .prompts import load_template
+from .trainer.checkpoints import find_checkpoint, refuse_to_overwrite, refuse_unfit_checkpoint
 from .vlm_modules import module_for
 from .vlm_modules.loading import load_model, load_processor
 from .vlm_modules.parts import freeze_parts, frozen_parts
@@ -67,6 +69,31 @@ def refuse_unsafe_training(model_args: VLMModelConfig, training_args) -> None:
         raise InputError(
             f"--dtype {model_args.dtype} under DeepSpeed without --bf16 true keeps no fp32 master weights, so small updates are rounded away. Add --bf16 true."
         )
+
+
+def before_the_model(data_args: DataArguments, model_args: VLMModelConfig, args, bad_rows: frozenset[int]):
+    """All that can be refused before a model is loaded.
+
+    Returns:
+        The checkpoint to go on from or None; training rows; held-out rows or None; and how prompts are built, the keyword arguments of `Rollout`, `PromptCompletions` and `GreedyValidation`.
+    """
+    refuse_unsafe_training(model_args, args)
+    checkpoint = find_checkpoint(args.resume_from_checkpoint, args.output_dir)
+    refuse_to_overwrite(args.output_dir, checkpoint)
+    refuse_unfit_checkpoint(checkpoint, max_steps=args.max_steps, use_peft=model_args.use_peft)
+    rows, held_out = load_rows(data_args, bad_rows, args.seed)
+    if args.eval_strategy != "no" and held_out is None:
+        raise InputError("--eval_steps needs held-out rows: add --val_split_ratio 0.05 or --eval_data_file_paths.")
+    refuse_too_few_rows(rows, args)
+    prompting = {
+        "template": load_template(data_args.task_type),
+        "system_prompt": data_args.system_prompt,
+        "knowledge_base": open_knowledge(data_args),
+        "level": data_args.context_level,
+        "num_passages": data_args.num_passages,
+        "seed": args.seed,
+    }
+    return checkpoint, rows, held_out, prompting
 
 
 def load_model_and_processor(model_args: VLMModelConfig, model_init_kwargs: dict | None = None):

@@ -101,12 +101,17 @@ def merge(folder: Path, jobs: list[Job]) -> list[dict]:
     """Replaces the ranks' files by `predictions.jsonl` with the records of `jobs`, in that order, and returns them."""
     finished = read_finished(folder)
     records = [finished[job] for job in jobs]
-    whole = folder / f"{PREDICTIONS}.tmp"
-    whole.write_bytes(b"".join(_line(record) for record in records))
-    os.replace(whole, folder / PREDICTIONS)
+    write_records(folder / PREDICTIONS, records)
     for path in folder.glob("predictions.rank*.jsonl"):
         path.unlink()
     return records
+
+
+def write_records(path: Path, records: list[dict]) -> None:
+    """One record a line, written aside and then renamed."""
+    whole = path.with_name(f"{path.name}.tmp")
+    whole.write_bytes(b"".join(_line(record) for record in records))
+    os.replace(whole, path)
 
 
 def _line(record: dict) -> bytes:

@@ -9,11 +9,11 @@ from .base import KnowledgeBase, Passage
 NAMED_LEVELS = ("retrieved", "gold", "gold_removed", "none")
 
 
-def check_level(level: str) -> None:
+def check_level(level: str, name: str = "Passage level") -> None:
     """`InputError` unless `level` is a number from 1 on or one of `NAMED_LEVELS`."""
     if level not in NAMED_LEVELS and not _is_number(level):
         raise InputError(
-            f"Passage level {level!r} is not known; use {', '.join(NAMED_LEVELS)}, or a number of passages from 1 on."
+            f"{name} {level!r} is not known; use {', '.join(NAMED_LEVELS)}, or a number of passages from 1 on."
         )
 
 

@@ -25,12 +25,12 @@ from .checkpoints import KeepBest, ResumeMixin, SaveOnSigterm
 from .progress import PhaseTimer
 from .rollout import ROW, Rollout, row_dataset
 from .sampler import EpochRepeatSampler
-from .vision_rows import DummyRow, slice_vision
+from .vision_rows import DummyRowMixin, slice_vision
 
 ROLLOUT_STATE = "rollout.npz"
 
 
-class VLMGRPOTrainer(ResumeMixin, GRPOTrainer):
+class VLMGRPOTrainer(DummyRowMixin, ResumeMixin, GRPOTrainer):
     """GRPO on rows of images, questions and passages.
 
     Args:
@@ -53,7 +53,6 @@ class VLMGRPOTrainer(ResumeMixin, GRPOTrainer):
         self.rollout = rollout
         self.validation = validation
         self.phases = PhaseTimer()
-        self._dummy_row = None
         if rollout is not None:
             kwargs["train_dataset"] = row_dataset(rollout.rows)
         if validation is not None:
@@ -169,7 +168,7 @@ class VLMGRPOTrainer(ResumeMixin, GRPOTrainer):
             tokens = {"input_ids": input_ids[start:end], "attention_mask": attention_mask[start:end]}
             inputs = {**tokens, **slice_vision(vision, start, end)}
             if without_image and self.needs_dummy_row():
-                inputs = self._with_dummy_row(tokens)
+                inputs = {**self.with_dummy_row(tokens), "num_images": [0] * (end - start) + [1]}
             logps, entropies, aux_loss = stock(
                 model,
                 logits_to_keep=logits_to_keep,
@@ -184,20 +183,6 @@ class VLMGRPOTrainer(ResumeMixin, GRPOTrainer):
             torch.cat(entropies) if compute_entropy else None,
             torch.stack(aux_losses).mean() if compute_aux_loss else None,
         )
-
-    def needs_dummy_row(self) -> bool:
-        """Whether every rank must run the vision tower in every pass: DeepSpeed and FSDP exchange its weights or gradients among all ranks."""
-        return (
-            self._is_vlm and (self.is_deepspeed_enabled or self.is_fsdp_enabled) and self.accelerator.num_processes > 1
-        )
-
-    def _with_dummy_row(self, tokens: dict[str, torch.Tensor]) -> dict:
-        if self._dummy_row is None:
-            self._dummy_row = DummyRow.of(self.processing_class)
-        rows = len(tokens["input_ids"])
-        joined = self._dummy_row.append_to(tokens, self._dummy_row.fill())
-        images = {key: value.to(self.accelerator.device) for key, value in self._dummy_row.image_inputs.items()}
-        return {**joined, **images, "num_images": [0] * rows + [1]}
 
     # Evaluation
 

@@ -25,7 +25,7 @@ from .checkpoints import ResumeMixin, SaveOnSigterm
 from .progress import PhaseTimer
 from .rollout import ROW, row_dataset
 from .sampler import EpochRepeatSampler
-from .vision_rows import DummyRow
+from .vision_rows import DummyRowMixin
 
 
 @dataclass
@@ -77,7 +77,7 @@ class PromptCompletions:
         return row_dataset(self.rows).with_transform(self)
 
 
-class VLMSFTTrainer(ResumeMixin, SFTTrainer):
+class VLMSFTTrainer(DummyRowMixin, ResumeMixin, SFTTrainer):
     """Supervised training on rows of images, questions, passages and responses.
 
     Args:
@@ -104,7 +104,6 @@ class VLMSFTTrainer(ResumeMixin, SFTTrainer):
                 f"--train_sampling_strategy {args.train_sampling_strategy} needs every row's length beforehand, while rows are read when a batch wants them: give random or sequential."
             )
         self.phases = PhaseTimer()
-        self._dummy_row = None
         examples.epoch = 0
         super().__init__(
             model,
@@ -139,20 +138,9 @@ class VLMSFTTrainer(ResumeMixin, SFTTrainer):
 
     def compute_loss(self, model, inputs, *args, **kwargs):
         if "pixel_values" not in inputs and self.needs_dummy_row():
-            inputs = self._with_dummy_row(inputs)
+            # It has no labels: it adds nothing to the loss or to any gradient (its few tokens count in `num_tokens`).
+            inputs = self.with_dummy_row(dict(inputs), labels=-100)
         return super().compute_loss(model, inputs, *args, **kwargs)
-
-    def needs_dummy_row(self) -> bool:
-        """Whether every rank must run the vision tower in every pass: DeepSpeed and FSDP exchange its weights or gradients among all ranks."""
-        return (self.is_deepspeed_enabled or self.is_fsdp_enabled) and self.accelerator.num_processes > 1
-
-    def _with_dummy_row(self, inputs: dict) -> dict:
-        """One more row, with an image and no labels: it adds nothing to the loss or to any gradient (its few tokens count in `num_tokens`)."""
-        if self._dummy_row is None:
-            self._dummy_row = DummyRow.of(self.processing_class)
-        joined = self._dummy_row.append_to(dict(inputs), self._dummy_row.fill(labels=-100))
-        images = {key: value.to(joined["input_ids"].device) for key, value in self._dummy_row.image_inputs.items()}
-        return {**joined, **images}
 
 
 class _TellEpoch(TrainerCallback):

@@ -1,7 +1,5 @@
 """Greedy accuracy on held-out rows while training."""
 
-import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from accelerate.utils import gather_object
 from ..data.jsonl import Rows
 from ..evaluation.generate import greedy
 from ..evaluation.predict import predict
+from ..evaluation.records import write_records
 from ..evaluation.summary import summarise
 from ..knowledge.base import KnowledgeBase
 from ..prompts import Template
@@ -67,7 +66,8 @@ class GreedyValidation:
             )
         records = gather_object(records)
         if accelerator.is_main_process:
-            write_predictions(self.folder / f"step-{trainer.state.global_step}.jsonl", records)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_records(self.folder / f"step-{trainer.state.global_step}.jsonl", records)
         return self.metrics(records)
 
     @staticmethod
@@ -81,12 +81,3 @@ class GreedyValidation:
         if len(splits) > 1:
             metrics |= {f"eval_accuracy/{name}": split["accuracy"] for name, split in splits.items()}
         return metrics
-
-
-def write_predictions(path: Path, records: list[dict]) -> None:
-    """One record a line, written aside and then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".tmp")
-    with aside.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-    os.replace(aside, path)

@@ -70,6 +70,26 @@ class DummyRow:
         return {"input_ids": self.pad_token_id, "attention_mask": 0, **dict.fromkeys(TOKEN_INPUTS, 0), **more}
 
 
+class DummyRowMixin:
+    """For a trainer whose ranks exchange the vision tower's weights or gradients: every rank must run the tower in every pass."""
+
+    _dummy_row = None
+
+    def needs_dummy_row(self) -> bool:
+        """Whether a batch without any image needs one more row, since DeepSpeed or FSDP exchanges the tower among several ranks."""
+        return (
+            self._is_vlm and (self.is_deepspeed_enabled or self.is_fsdp_enabled) and self.accelerator.num_processes > 1
+        )
+
+    def with_dummy_row(self, token_inputs: dict[str, torch.Tensor], **fill: int) -> dict[str, torch.Tensor]:
+        """The (batch, length) inputs with one row and its image below them. `fill` pads inputs beside the usual ones."""
+        if self._dummy_row is None:
+            self._dummy_row = DummyRow.of(self.processing_class)
+        joined = self._dummy_row.append_to(token_inputs, self._dummy_row.fill(**fill))
+        device = token_inputs["input_ids"].device
+        return {**joined, **{key: value.to(device) for key, value in self._dummy_row.image_inputs.items()}}
+
+
 def slice_vision(vision: dict, start: int, end: int) -> dict:
     """The vision inputs of rows [start, end), without any image input where those rows have no image.
 
