@@ -11,8 +11,11 @@ import os, sys, time
 from open_r1_kivqa.data.launch import once_per_launch
 from open_r1_kivqa.errors import InputError
 
+def say(*words):  # in one piece: with PYTHONUNBUFFERED print writes word by word, and two ranks' words mix
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
 def work():
-    print("worked on", os.environ["RANK"], flush=True)
+    say("worked on", os.environ["RANK"])
     time.sleep(1)
     if sys.argv[-1] == "refuse":
         raise InputError("bad rows")
@@ -20,13 +23,13 @@ def work():
 
 bad = once_per_launch("checks", work)["bad_rows"]
 again = once_per_launch("more", lambda: {"rank": os.environ["RANK"]})
-print("got", len(bad), bad[-1], again["rank"], flush=True)
+say("got", len(bad), bad[-1], again["rank"])
 if sys.argv[-1] == "group":
     import torch
     torch.distributed.init_process_group("gloo")
     total = torch.ones(1)
     torch.distributed.all_reduce(total)
-    print("sum", int(total), flush=True)
+    say("sum", int(total))
     torch.distributed.destroy_process_group()  # gloo's threads may abort a process that ends with its group
 """
 
