@@ -11,6 +11,7 @@ from .errors import InputError
 # command: (module, function taking the remaining arguments and giving the exit code, what --help says)
 COMMANDS = {
     "check": (".checks_cli", "main", "look through data, images and knowledge base before a training run"),
+    "graph": (".curriculum.graph_cli", "main", "find out which training rows resemble each other, for the curriculum"),
     "diff": (".manifest", "diff_main", "say in what two runs differ: flags, data, model, versions"),
     "demo": (".demo.run", "main", "evaluate, train and evaluate again a tiny model on the embedded data"),
 }
