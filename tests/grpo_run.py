@@ -2,7 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from open_r1_kivqa.arguments import VLMGRPOConfig, VLMModelConfig
+from open_r1_kivqa.curriculum.arguments import CurriculumArguments
+from open_r1_kivqa.curriculum.build import build_curriculum
+from open_r1_kivqa.curriculum.graph import SampleGraph
 from open_r1_kivqa.data.jsonl import Rows
 from open_r1_kivqa.knowledge.base import KnowledgeBase
 from open_r1_kivqa.prompts import load_template
@@ -38,9 +43,18 @@ def config(output_dir: Path | str, **options) -> VLMGRPOConfig:
 
 
 def make_trainer(
-    model_path: str, flags: dict[str, str], args: VLMGRPOConfig, model_flags: dict | None = None, **options
+    model_path: str,
+    flags: dict[str, str],
+    args: VLMGRPOConfig,
+    model_flags: dict | None = None,
+    curriculum: dict | None = None,
+    **options,
 ) -> VLMGRPOTrainer:
-    """A trainer as grpo_jsonl.py builds it, with the reward above unless `reward_funcs` says otherwise."""
+    """A trainer as grpo_jsonl.py builds it, with the reward above unless `reward_funcs` says otherwise.
+
+    Args:
+        curriculum: fields of `CurriculumArguments`; None for none.
+    """
     model_args = VLMModelConfig(model_name_or_path=model_path, **(model_flags or {}))
     model, module, processor = load_model_and_processor(model_args)
     rollout = Rollout(
@@ -51,6 +65,17 @@ def make_trainer(
         system_prompt="",
         num_passages=2,
     )
+    if curriculum is not None:
+        options["curriculum"] = build_curriculum(
+            CurriculumArguments(curriculum=True, **{"curriculum_window": 4, **curriculum}),
+            rollout.rows,
+            context_level="retrieved",
+            num_passages=2,
+            has_knowledge_base=True,
+            group_size=args.num_generations,
+            seed=args.seed,
+            leads=args.process_index == 0,
+        )
     return VLMGRPOTrainer(
         model,
         options.pop("reward_funcs", [vowels]),
@@ -60,6 +85,16 @@ def make_trainer(
         peft_config=lora_config(model, module, model_args),
         **options,
     )
+
+
+def write_ring(flags: dict[str, str], path: Path) -> str:
+    """A graph of the rows in which each is similar to the one before and the one after it."""
+    rows = Rows.open([flags["data_file_paths"]], [flags["image_folders"]], None)
+    places = np.arange(len(rows))
+    edges = np.concatenate([places, places]), np.concatenate([np.roll(places, 1), np.roll(places, -1)])
+    weights = np.linspace(0.2, 1, 2 * len(rows))
+    SampleGraph.from_edges(np.array(rows.ids), rows.hashes, *edges, weights, {"kind": "ring"}).save(path)
+    return str(path)
 
 
 def record_completions(trainer: VLMGRPOTrainer) -> None:

@@ -70,7 +70,7 @@ def evaluate(
 
     def write_manifest(place: str) -> None:
         placed = dataclasses.replace(args, output_dir=place)
-        write_run_manifest("evaluate_jsonl", data_args, model_args, placed, template)
+        write_run_manifest("evaluate_jsonl", (data_args, model_args, placed), template)
         if args.adapter_name_or_path:  # its content decides the answers as the model's does
             manifest = read_manifest(place)
             files = sorted(Path(args.adapter_name_or_path).glob("adapter_*"))

@@ -4,30 +4,48 @@
         --model_name_or_path Qwen/Qwen2.5-VL-3B-Instruct --deepspeed local_scripts/zero3.json \
         --data_file_paths a.jsonl:b.jsonl --image_folders images_a:images_b --knowledge_base wiki.jsonl
 
-Every flag: arguments.py, and TRL's GRPOConfig. Bad input ends the run with one message and exit code 2 before a model is loaded.
+Every flag: arguments.py, curriculum/arguments.py, and TRL's GRPOConfig. Bad input ends the run with one message and exit code 2 before a model is loaded.
 """
 
 from pathlib import Path
 
 from open_r1_kivqa.arguments import DataArguments, VLMGRPOConfig, VLMModelConfig
+from open_r1_kivqa.curriculum.arguments import CurriculumArguments
 from open_r1_kivqa.data.checks import ensure_checked
 from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed_without_gpu
 
-FLAGS = (DataArguments, VLMModelConfig, VLMGRPOConfig)
+FLAGS = (DataArguments, VLMModelConfig, CurriculumArguments, VLMGRPOConfig)
 
 
 def main(argv: list[str] | None = None):
     """Check the data, load the model, train, save. Returns the trainer."""
     # The process group starts when TrainingArguments is built, so the checks, which may take long on rank 0, come before.
-    data_args, model_args, flags = parse_some(FLAGS, FLAGS[:2], argv)
-    bad_rows = ensure_checked(data_args, model_args, max_completion_length=flags.max_completion_length)
+    data_args, model_args, curriculum_args, flags = parse_some(FLAGS, FLAGS[:3], argv)
+    bad_rows = ensure_checked(
+        data_args,
+        model_args,
+        max_completion_length=flags.max_completion_length,
+        levels=curriculum_args.levels(data_args.context_level).names if curriculum_args.curriculum else None,
+    )
     start_deepspeed_without_gpu(flags.deepspeed)
     return train(*parse(FLAGS, argv), bad_rows)
 
 
-def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMGRPOConfig, bad_rows=frozenset()):
+def train(
+    data_args: DataArguments,
+    model_args: VLMModelConfig,
+    curriculum_args: CurriculumArguments,
+    args: VLMGRPOConfig,
+    bad_rows=frozenset(),
+):
     """Train on checked data: what `main` does once the flags are parsed."""
-    from open_r1_kivqa.recipe import at_most, before_the_model, load_model_and_processor, write_run_manifest
+    from open_r1_kivqa.recipe import (
+        at_most,
+        before_the_model,
+        curriculum_before_the_model,
+        load_model_and_processor,
+        write_run_manifest,
+    )
     from open_r1_kivqa.rewards import load_reward_functions
     from open_r1_kivqa.trainer.grpo_trainer import VLMGRPOTrainer
     from open_r1_kivqa.trainer.progress import add_progress
@@ -37,6 +55,9 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMGRPOCon
 
     rewards = load_reward_functions(args.reward_funcs, answer_extraction=args.answer_extraction)
     checkpoint, rows, held_out, prompting = before_the_model(data_args, model_args, args, bad_rows)
+    curriculum = curriculum_before_the_model(curriculum_args, data_args, args, rows, rewards, checkpoint)
+    if curriculum is not None:
+        prompting["level"] = curriculum.levels.names[-1]  # what evaluation shows
 
     model, module, processor = load_model_and_processor(model_args, args.model_init_kwargs)
     validation = None
@@ -55,6 +76,7 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMGRPOCon
         rewards,
         args,
         rollout=Rollout(rows=rows, **prompting),
+        curriculum=curriculum,
         validation=validation,
         processing_class=processor,
         peft_config=lora_config(model, module, model_args),
@@ -62,7 +84,9 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMGRPOCon
     assert_lora_respects(trainer.model, module, frozen_parts(model_args))
     add_progress(trainer, trainer.phases, parameter_report(trainer.model, module))
     if trainer.is_world_process_zero():
-        write_run_manifest("grpo_jsonl", data_args, model_args, args, prompting["template"], checkpoint)
+        write_run_manifest(
+            "grpo_jsonl", (data_args, model_args, curriculum_args, args), prompting["template"], checkpoint
+        )
 
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(args.output_dir)

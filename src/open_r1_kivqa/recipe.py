@@ -133,24 +133,50 @@ def refuse_too_few_rows(rows: Rows, training_args) -> None:
         )
 
 
+def curriculum_before_the_model(curriculum_args, data_args: DataArguments, args, rows: Rows, rewards, checkpoint):
+    """The curriculum that the flags ask for, with the checkpoint's state; None if they ask for none.
+
+    Args:
+        rewards: the reward functions. checkpoint: what the run goes on from, or None.
+    """
+    if not curriculum_args.curriculum:
+        return None
+    from .curriculum.build import build_curriculum, refuse_unfit_flags, restore
+
+    refuse_unfit_flags(curriculum_args, args, [reward.__name__ for reward in rewards])
+    curriculum = build_curriculum(
+        curriculum_args,
+        rows,
+        context_level=data_args.context_level,
+        num_passages=data_args.num_passages,
+        has_knowledge_base=data_args.knowledge_base is not None,
+        group_size=args.num_generations,
+        seed=args.seed,
+        leads=args.process_index == 0,
+    )
+    if checkpoint and not curriculum_args.curriculum_reset:
+        restore(curriculum, checkpoint)
+    return curriculum
+
+
 def write_run_manifest(
     entry: str,
-    data_args: DataArguments,
-    model_args: VLMModelConfig,
-    training_args,
+    arguments: tuple,
     template,
     checkpoint: str | None = None,
 ):
     """manifest.json in the run's folder: what it was made of. Main process only.
 
     Args:
+        arguments: all dataclasses of flags: the data's first, the model's second, the trainer's last.
         checkpoint: what the run goes on from. Prints in what it differs from the run that saved it.
     """
     saved_by = Path(checkpoint).parent / "manifest.json" if checkpoint else None
     before = read_manifest(saved_by) if saved_by and saved_by.is_file() else None
+    data_args, model_args, *_, training_args = arguments
     flags = {}
-    for arguments in (data_args, model_args, training_args):
-        flags |= arguments.to_dict() if hasattr(arguments, "to_dict") else dataclasses.asdict(arguments)
+    for one in arguments:
+        flags |= one.to_dict() if hasattr(one, "to_dict") else dataclasses.asdict(one)
     files = split_paths(data_args.data_file_paths) + split_paths(data_args.eval_data_file_paths or "")
     write_manifest(
         training_args.output_dir,

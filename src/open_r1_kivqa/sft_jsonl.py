@@ -44,7 +44,7 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMSFTConf
     assert_lora_respects(trainer.model, module, frozen_parts(model_args))
     add_progress(trainer, trainer.phases, parameter_report(trainer.model, module))
     if trainer.is_world_process_zero():
-        write_run_manifest("sft_jsonl", data_args, model_args, args, prompting["template"], checkpoint)
+        write_run_manifest("sft_jsonl", (data_args, model_args, args), prompting["template"], checkpoint)
 
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(args.output_dir)

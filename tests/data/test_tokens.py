@@ -54,7 +54,7 @@ def sample(folder, **fields):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_count_is_what_the_processor_makes(family, tiny_model, folder):
-    counter = counter_for(tiny_model(family), folder, level="retrieved", num_passages=3)
+    counter = counter_for(tiny_model(family), folder, num_passages=3)
     samples = [
         sample(folder, image="0.png", candidates=[f"France#{i}" for i in range(1, 8)]),
         sample(folder, image=["1.png", "2.png"], question="Is <image> like <image>?", candidates=["France#7"]),
@@ -84,6 +84,16 @@ def test_a_row_counts_with_its_longest_candidate_set(tiny_model, folder):
     assert counts["prompt"][0] == counts["prompt"][1]
     words = counter.processor.tokenizer([counter.kb.passage(key).text for key in long])["input_ids"]
     assert counts["passages"].tolist() == [sum(map(len, words))] * 2
+
+
+def test_a_row_counts_with_its_longest_level(tiny_model, folder):
+    """Level 1 shows the long gold passage alone, "retrieved" two short ones."""
+    one = sample(folder, image="0.png", candidates=["France#1", "France#2"], evidence=["France#7"])
+    prompts = {}
+    for levels in (("1",), ("retrieved",), ("1", "retrieved")):
+        counter = counter_for(tiny_model("qwen2_5_vl"), folder, levels=levels, num_passages=2)
+        prompts[levels] = counter.count([one], [[SIZES[0]]])["prompt"][0]
+    assert prompts["1",] > prompts["retrieved",] and prompts["1", "retrieved"] == prompts["1",]
 
 
 def test_percentiles_are_lengths_that_occur():

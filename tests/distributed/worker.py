@@ -50,6 +50,12 @@ class KeepGradients(TrainerCallback):
             self.keep(lambda parameter: parameter.grad)
 
 
+def reward_by_row(prompts, completions, sample_id, **kwargs):
+    """Rows whose name begins with a letter up to G get the same for all completions; the others what their letters say."""
+    values = letters_reward(prompts, completions)
+    return [0.5 if id[0] <= "g" else value for id, value in zip(sample_id, values, strict=True)]
+
+
 def full_weights(trainer) -> dict[str, torch.Tensor]:
     model = trainer.accelerator.unwrap_model(trainer.model)
     if not trainer.is_deepspeed_enabled:
@@ -74,7 +80,15 @@ def main(job: dict) -> None:
         shuffle_dataset=job.get("shuffle", True),
         **job.get("options", {}),
     )
-    trainer = make_trainer(job["model"], job["flags"], args, job.get("model_flags"), reward_funcs=[letters_reward])
+    reward = {"letters": letters_reward, "by_row": reward_by_row}[job.get("reward", "letters")]
+    trainer = make_trainer(
+        job["model"],
+        job["flags"],
+        args,
+        job.get("model_flags"),
+        job.get("curriculum"),
+        reward_funcs=[reward],
+    )
     record_completions(trainer)
     gradients = KeepGradients(trainer)
     trainer.add_callback(gradients)
@@ -86,6 +100,9 @@ def main(job: dict) -> None:
         "weights": full_weights(trainer),
         "draws": trainer.rollout.draws.tolist(),
     }
+    if trainer.curriculum is not None:
+        lines = trainer.observations.path.read_text().splitlines()
+        record["observed"] = [{**json.loads(line), "forecast": None} for line in lines]
     if trainer.is_world_process_zero():
         torch.save(record, Path(job["output_dir"]) / "record.pt")
     if torch.distributed.is_initialized():

@@ -232,14 +232,21 @@ class Inputs:
             identity["prompts"] = [
                 asdict(self.counter.template),
                 self.counter.system_prompt,
-                self.counter.level,
+                self.counter.levels,
                 self.counter.num_passages,
             ]
         return identity
 
 
 def open_inputs(
-    data, model, *, data_file_paths: str, image_folders: str, max_completion_length: int, needs_response: bool
+    data,
+    model,
+    *,
+    data_file_paths: str,
+    image_folders: str,
+    max_completion_length: int,
+    needs_response: bool,
+    levels: tuple[str, ...] | None = None,
 ) -> Inputs:
     """Opens what the flags name.
 
@@ -248,6 +255,7 @@ def open_inputs(
         model: has VLMModelConfig's `model_name_or_path` (None: prompts are not measured), `model_revision`, `min_pixels`, `max_pixels`, `max_anyres_num`.
         data_file_paths, image_folders: separated by ":".
         max_completion_length, needs_response: see `Limits`.
+        levels: all context levels that prompts may be built at; None: `context_level` alone.
 
     Raises:
         InputError: a flag that cannot be used, the model among them.
@@ -282,7 +290,13 @@ def open_inputs(
         )
         template = load_template(data.task_type or ("kivqa" if data.knowledge_base else "default"))
         counter = TokenCounter(
-            processor, module_for(config), template, data.system_prompt, data.context_level, data.num_passages, kb
+            processor,
+            module_for(config),
+            template,
+            data.system_prompt,
+            levels or (data.context_level,),
+            data.num_passages,
+            kb,
         )
     return Inputs(
         sources, Limits(data.pixel_limit, context, max_completion_length, needs_response), kb, counter, problems
@@ -290,7 +304,12 @@ def open_inputs(
 
 
 def ensure_checked(
-    data_args, model_args, *, max_completion_length: int = 0, needs_response: bool = False
+    data_args,
+    model_args,
+    *,
+    max_completion_length: int = 0,
+    needs_response: bool = False,
+    levels: tuple[str, ...] | None = None,
 ) -> frozenset[int]:
     """Checks a training run's data once a launch, on rank 0; call it on every rank before there is a process group.
 
@@ -299,6 +318,7 @@ def ensure_checked(
     Args:
         data_args, model_args: DataArguments and VLMModelConfig.
         max_completion_length, needs_response: see `Limits`.
+        levels: all context levels that prompts may be built at; None: `context_level` alone.
 
     Returns:
         Places of the rows to leave out, among all rows of `data_file_paths`; empty without `skip_bad_rows`.
@@ -308,7 +328,11 @@ def ensure_checked(
     """
 
     def work() -> dict:
-        limits = {"max_completion_length": max_completion_length, "needs_response": needs_response}
+        limits = {
+            "max_completion_length": max_completion_length,
+            "needs_response": needs_response,
+            "levels": levels,
+        }
         report = _check_before_training(
             open_inputs(
                 data_args,

@@ -20,20 +20,21 @@ class TokenCounter:
 
     Attributes:
         processor: of the model, image limits set. module: its family's.
-        template, system_prompt, level, num_passages, kb: what `build_prompt` and `choose_passages` get.
+        template, system_prompt, num_passages, kb: what `build_prompt` and `choose_passages` get.
+        levels: of `choose_passages`, all that a prompt may be built at.
     """
 
     processor: object
     module: VLMModule
     template: Template
     system_prompt: str | None = None
-    level: str = "retrieved"
+    levels: tuple[str, ...] = ("retrieved",)
     num_passages: int = 5
     kb: KnowledgeBase | None = None
     _passage_tokens: dict[str, int] = field(default_factory=dict, repr=False)
 
     def count(self, samples: list[Sample], sizes: list[list[tuple[int, int]]]) -> dict[str, np.ndarray]:
-        """Tokens of each sample's prompt, by part: `PARTS` -> (n,) int64. A row with several candidate sets counts with its longest.
+        """Tokens of each sample's prompt, by part: `PARTS` -> (n,) int64. A row with several candidate sets or levels counts with its longest.
 
         "rest" is what the template, earlier turns and the chat's own tokens add to the other three; "prompt" is the sum, up to the first token of the completion.
 
@@ -70,8 +71,10 @@ class TokenCounter:
         return self.module.num_image_tokens(self.processor, *size)
 
     def _longest_passages(self, samples: list[Sample]) -> list[list[Passage]]:
-        """The passages of each sample; of several candidate sets those with the most tokens."""
-        choices = [[self._passages(one) for one in _one_set_each(sample)] for sample in samples]
+        """The passages of each sample; of several candidate sets and levels those with the most tokens."""
+        choices = [
+            [self._passages(one, level) for one in _one_set_each(sample) for level in self.levels] for sample in samples
+        ]
         texts = {
             passage.key: passage.text
             for sets in choices
@@ -84,8 +87,8 @@ class TokenCounter:
             max(sets, key=lambda shown: sum(self._passage_tokens[passage.key] for passage in shown)) for sets in choices
         ]
 
-    def _passages(self, sample: Sample) -> list[Passage]:
-        return choose_passages(sample, self.kb, level=self.level, num_passages=self.num_passages, seed=0, draw=None)
+    def _passages(self, sample: Sample, level: str) -> list[Passage]:
+        return choose_passages(sample, self.kb, level=level, num_passages=self.num_passages, seed=0, draw=None)
 
     def _text_tokens(self, texts: list[str]) -> np.ndarray:
         if not texts:

@@ -1,7 +1,7 @@
 """The demo: a tiny Qwen2.5-VL before and after reinforcement learning on the embedded questions.
 
-Evaluates the checkpoint that comes with the package, trains it with configs/demo.yaml through the same entry as any real
-run, evaluates what came out, and prints both side by side. Each step is a process of its own, as torchrun would start it;
+Evaluates the checkpoint that comes with the package, builds the graph of the training questions, trains with
+configs/demo.yaml through the same entry as any real run, evaluates what came out, and prints both side by side. Each step is a process of its own, as torchrun would start it;
 the first one that fails ends the demo. `outputs/demo/summary.json` is written last:
 
     {"splits": {split: {"before": {"accuracy", "no_image", "wrong_image", "pick", "copy", "format"}, "after": {...}}},
@@ -27,6 +27,7 @@ from . import CHECKPOINT, EVAL, IMAGES, KNOWLEDGE, TRAIN
 CONFIG = Path(__file__).parents[3] / "configs" / "demo.yaml"
 MARKER = ".kivqa-demo"  # lies in a folder that an earlier demo filled, which a new one may clear
 STEPS = ("before", "training", "after")
+GRAPH = "graph.npz"
 SETTINGS = ("normal", "no_image", "wrong_image")
 MEASURES = ("accuracy", "no_image", "wrong_image", "pick", "copy", "format")
 
@@ -46,7 +47,8 @@ def main(argv: list[str] | None = None) -> int:
     started = time.monotonic()
     folder = clear(args.output_dir)
     evaluate(CHECKPOINT, folder / "before", args.seed)
-    train(folder / "training", args.seed, args.max_steps)
+    make_graph(folder / GRAPH)
+    train(folder / "training", folder / GRAPH, args.seed, args.max_steps)
     evaluate(folder / "training", folder / "after", args.seed)
     summary = summarise(folder, time.monotonic() - started)
     aside = folder / "summary.tmp"
@@ -66,7 +68,8 @@ def clear(folder: Path) -> Path:
         raise InputError(f"--output_dir {folder} holds something that no demo wrote: give a new or an empty folder.")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARKER).touch()
-    (folder / "summary.json").unlink(missing_ok=True)
+    for name in ("summary.json", GRAPH):
+        (folder / name).unlink(missing_ok=True)
     for step in STEPS:
         if (folder / step).exists():
             shutil.rmtree(folder / step)
@@ -91,25 +94,36 @@ def evaluate(model: Path, folder: Path, seed: int) -> None:
     )
 
 
-def train(folder: Path, seed: int, max_steps: int | None) -> None:
+def make_graph(path: Path) -> None:
+    """Writes the graph of the embedded training questions, which the curriculum propagates difficulty over."""
+    run("open_r1_kivqa.cli", "graph", data_file_paths=TRAIN, knowledge_base=KNOWLEDGE, output=path)
+
+
+def train(folder: Path, graph: Path, seed: int, max_steps: int | None) -> None:
     """Reinforcement learning from the embedded checkpoint, into `folder`."""
     more = {} if max_steps is None else {"max_steps": max_steps}
+    more["curriculum_graph"] = graph
     run_entry("grpo_jsonl", model=CHECKPOINT, data=TRAIN, config=CONFIG, output_dir=folder, seed=seed, **more)
 
 
 def run_entry(entry: str, *, model: Path, data: Path, **flags) -> None:
-    """Starts one of the package's entries on embedded data and waits for it.
-
-    Raises:
-        SystemExit: it failed; with its exit code.
-    """
+    """Starts one of the package's entries on embedded data and waits for it."""
     flags |= {
         "model_name_or_path": model,
         "data_file_paths": data,
         "image_folders": IMAGES,
         "knowledge_base": KNOWLEDGE,
     }
-    command = [sys.executable, "-m", f"open_r1_kivqa.{entry}"]
+    run(f"open_r1_kivqa.{entry}", **flags)
+
+
+def run(module: str, *words: str, **flags) -> None:
+    """Starts a module of the package in a process of its own and waits for it.
+
+    Raises:
+        SystemExit: it failed; with its exit code.
+    """
+    command = [sys.executable, "-m", module, *words]
     for name, value in flags.items():
         command += [f"--{name}", str(value)]
     defaults = {
@@ -120,7 +134,7 @@ def run_entry(entry: str, *, model: Path, data: Path, **flags) -> None:
     done = subprocess.run(command, env=environment)
     if done.returncode:
         print(
-            f"kivqa demo: {entry} failed with exit code {done.returncode}; its own words stand above.", file=sys.stderr
+            f"kivqa demo: {module} failed with exit code {done.returncode}; its own words stand above.", file=sys.stderr
         )
         raise SystemExit(done.returncode)
 

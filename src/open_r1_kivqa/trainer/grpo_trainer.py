@@ -1,7 +1,7 @@
 """TRL's GRPOTrainer for vision-language models on jsonl rows.
 
 Departures from the stock trainer, each a small override:
-- prompts are built from row numbers when a generation batch is made (`_generate_and_score_completions`);
+- prompts are built from row numbers when a generation batch is made (`_generate_and_score_completions`), and a curriculum draws the rows at that moment (`CurriculumMixin`, `DynamicSamplingMixin`);
 - images are decoded the same way as in evaluation and in the checks (`_tokenize_prompts`);
 - batches may mix rows with and without images, also under ZeRO-3 (`_generate`, `_get_per_token_logps_and_entropies`);
 - an epoch's order depends on (seed, epoch) alone, checkpoints hold all that the next step needs, and resuming loads the weights (`_get_train_sampler`, `ResumeMixin`);
@@ -20,8 +20,13 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
+from ..curriculum.callback import CurriculumCallback
+from ..curriculum.curriculum import STATE_FILE, Curriculum
+from ..curriculum.observations import ObservationLog
 from ..prompts import decode_images
 from .checkpoints import KeepBest, ResumeMixin, SaveOnSigterm
+from .curriculum_rows import CurriculumMixin
+from .dynamic_sampling import DynamicSamplingMixin
 from .progress import PhaseTimer
 from .rollout import ROW, Rollout, row_dataset
 from .sampler import EpochRepeatSampler
@@ -30,11 +35,12 @@ from .vision_rows import DummyRowMixin, slice_vision
 ROLLOUT_STATE = "rollout.npz"
 
 
-class VLMGRPOTrainer(DummyRowMixin, ResumeMixin, GRPOTrainer):
+class VLMGRPOTrainer(CurriculumMixin, DynamicSamplingMixin, DummyRowMixin, ResumeMixin, GRPOTrainer):
     """GRPO on rows of images, questions and passages.
 
     Args:
         rollout: turns row numbers into prompts; None to train on a `train_dataset` as TRL does.
+        curriculum: draws the rows; None to go through them in shuffled epochs. Over the rollout's rows.
         validation: called at each evaluation with this trainer, on every rank; returns metrics whose names start with "eval_". None for TRL's evaluation.
 
     The other arguments are `GRPOTrainer`'s.
@@ -47,10 +53,12 @@ class VLMGRPOTrainer(DummyRowMixin, ResumeMixin, GRPOTrainer):
         args: GRPOConfig,
         *,
         rollout: Rollout | None = None,
+        curriculum: Curriculum | None = None,
         validation: Callable[["VLMGRPOTrainer"], dict[str, float]] | None = None,
         **kwargs,
     ):
         self.rollout = rollout
+        self.curriculum = curriculum
         self.validation = validation
         self.phases = PhaseTimer()
         if rollout is not None:
@@ -62,6 +70,10 @@ class VLMGRPOTrainer(DummyRowMixin, ResumeMixin, GRPOTrainer):
             self.add_callback(SaveOnSigterm(self))
         if validation is not None:
             self.add_callback(KeepBest())
+        if curriculum is not None:
+            self.signal_columns = curriculum.settings.signal_columns(self.reward_func_names)
+            self.observations = ObservationLog(Path(self.args.output_dir) / "curriculum" / "observations.jsonl")
+            self.add_callback(CurriculumCallback(curriculum, self.observations, self.phases.phase))
 
     # Rows and their order
 
@@ -73,24 +85,39 @@ class VLMGRPOTrainer(DummyRowMixin, ResumeMixin, GRPOTrainer):
             mini_repeat_count=self.num_generations,
             batch_size=self.args.generation_batch_size // self.num_generations,
             repeat_count=self.num_iterations * self.args.steps_per_generation,
-            shuffle=self.shuffle_dataset,
+            shuffle=self.shuffle_dataset and self.curriculum is None,  # a curriculum reads places from the numbers
             seed=self.args.seed,
             epoch=lambda: int(self.state.epoch or 0),
         )
 
     def _generate_and_score_completions(self, inputs):
         if self.rollout is not None and ROW in inputs[0]:
-            with self.phases.phase("prompts"):
-                inputs = self.rollout.build(inputs, gather_object([entry[ROW] for entry in inputs]))
+            inputs = self._rows_of(inputs)
         with self.phases.phase("images and advantages"):  # what is left of it when the phases below are taken out
             return super()._generate_and_score_completions(inputs)
 
+    def _rows_of(self, inputs: list[dict]) -> list[dict]:
+        """The rows, prompts included, that this rank's entries of the dataset stand for."""
+        if self.curriculum is None:
+            with self.phases.phase("prompts"):
+                return self.rollout.build(inputs, gather_object([entry[ROW] for entry in inputs]))
+        rounds = self.curriculum.settings.dynamic_sampling_rounds
+        places = self.places_of(inputs)
+        return self.draw_rows(places) if rounds == 1 else self.teaching_rows(places, rounds)
+
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+        if self.prepared is not None:
+            (_, rewards), self.prepared = self.prepared, None
+            return rewards
         if self.rollout is not None:
             for column in ("sample_id", "image_path", "passages", "level"):
                 self._log_completion_extra(column, [row[column] for row in inputs])
         with self.phases.phase("rewards"):
-            return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+            rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        if self.batch is not None and self.model.training:
+            with self.phases.phase("curriculum"):
+                self.observe(rewards, inputs, completion_ids_list)
+        return rewards
 
     # Rows with and without images
 
@@ -98,6 +125,8 @@ class VLMGRPOTrainer(DummyRowMixin, ResumeMixin, GRPOTrainer):
         return super()._tokenize_prompts(prompts if self.rollout is None else decode_images(prompts))
 
     def _generate(self, prompts):
+        if self.prepared is not None:
+            return self.prepared[0]
         with self.phases.phase("generation"):
             *rest, images, tool_images = super()._generate(prompts)
         self.phases.add_tokens(sum(len(ids) for ids in rest[1]))
@@ -184,6 +213,11 @@ class VLMGRPOTrainer(DummyRowMixin, ResumeMixin, GRPOTrainer):
             torch.stack(aux_losses).mean() if compute_aux_loss else None,
         )
 
+    def log(self, logs, start_time=None):
+        if self.curriculum is not None and "loss" in logs and self.accelerator.is_main_process:
+            logs = logs | self.curriculum.metrics()
+        super().log(logs, start_time)
+
     # Evaluation
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval"):
@@ -204,9 +238,13 @@ class VLMGRPOTrainer(DummyRowMixin, ResumeMixin, GRPOTrainer):
     def save_own_state(self, folder: Path) -> None:
         if self.rollout is not None:
             np.savez_compressed(folder / ROLLOUT_STATE, **self.rollout.state_dict())
+        if self.curriculum is not None:
+            self.curriculum.save(folder / STATE_FILE)
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and self.rollout is not None:
             with np.load(Path(checkpoint) / ROLLOUT_STATE, allow_pickle=False) as state:
                 self.rollout.load_state_dict(dict(state))
+        if checkpoint is not None and self.curriculum is not None and not self.curriculum.settings.curriculum_reset:
+            self.curriculum.load(Path(checkpoint) / STATE_FILE)

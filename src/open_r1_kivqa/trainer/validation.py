@@ -37,6 +37,14 @@ class GreedyValidation:
 
     def __call__(self, trainer) -> dict[str, float]:
         """Metrics over all ranks' rows, the same on every rank: eval_accuracy (lenient extraction, the mean over question types), eval_accuracy_strict, eval_format, and one accuracy for each split."""
+        records = self.records(trainer, "normal")
+        if trainer.accelerator.is_main_process:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_records(self.folder / f"step-{trainer.state.global_step}.jsonl", records)
+        return self.metrics(records)
+
+    def records(self, trainer, setting: str) -> list[dict]:
+        """The records of `predict` in one of its settings, of all ranks' rows, on every rank."""
         accelerator = trainer.accelerator
         mine = [self.rows[i] for i in range(accelerator.process_index, len(self.rows), accelerator.num_processes)]
 
@@ -55,7 +63,7 @@ class GreedyValidation:
         with torch.random.fork_rng(devices):  # evaluating must not change what is sampled next
             records = predict(
                 mine,
-                "normal",
+                setting,
                 generate=generate,
                 kb=self.knowledge_base,
                 template=self.template,
@@ -64,11 +72,7 @@ class GreedyValidation:
                 num_passages=self.num_passages,
                 seed=self.seed,
             )
-        records = gather_object(records)
-        if accelerator.is_main_process:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_records(self.folder / f"step-{trainer.state.global_step}.jsonl", records)
-        return self.metrics(records)
+        return gather_object(records)
 
     @staticmethod
     def metrics(records: list[dict]) -> dict[str, float]:

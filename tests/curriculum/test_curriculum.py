@@ -1,0 +1,220 @@
+"""The curriculum without a trainer: draws, levels and weights from outcomes; its state; what it refuses."""
+
+import json
+
+import numpy as np
+import pytest
+
+from open_r1_kivqa.curriculum.arguments import CurriculumArguments
+from open_r1_kivqa.curriculum.build import build_curriculum, refuse_unfit_flags
+from open_r1_kivqa.curriculum.graph import SampleGraph
+from open_r1_kivqa.data.jsonl import Rows
+from open_r1_kivqa.errors import InputError
+
+SIZE, GROUP = 60, 4
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Sixty rows of two question types in two files; the second half has no evidence among its candidates."""
+    paths = []
+    for name, numbers in (("a", range(40)), ("b", range(40, SIZE))):
+        lines = [
+            {
+                "id": f"row-{n}",
+                "conversations": [{"from": "human", "value": f"What? {n}"}, {"from": "gpt", "value": "yes"}],
+                "question_type": f"type-{n % 2}",
+                "evidence": [f"x{n}#1"],
+                "candidates": [*([f"x{n}#1"] if n < 30 else []), "y#1", "y#2", "y#3"],
+            }
+            for n in numbers
+        ]
+        paths.append(tmp_path / f"{name}.jsonl")
+        paths[-1].write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return Rows.open([str(path) for path in paths], [], None)
+
+
+@pytest.fixture
+def graph(rows, tmp_path):
+    """Rows of a question type are neighbours."""
+    edges = [(i, j) for i in range(SIZE) for j in range(SIZE) if i != j and i % 2 == j % 2]
+    path = tmp_path / "graph.npz"
+    SampleGraph.from_edges(
+        np.array(rows.ids), rows.hashes, *map(np.array, zip(*edges, strict=True)), np.ones(len(edges)), {}
+    ).save(path)
+    return str(path)
+
+
+def build(rows, knowledge_base=True, **flags):
+    settings = CurriculumArguments(curriculum=True, **{"curriculum_window": 24, **flags})
+    return build_curriculum(
+        settings,
+        rows,
+        context_level="retrieved",
+        num_passages=3,
+        has_knowledge_base=knowledge_base,
+        group_size=GROUP,
+        seed=5,
+    )
+
+
+def play(curriculum, steps, chance, first=0, count=8):
+    """Steps of a run whose rollouts are right with chance(row, level); returns the rows drawn and the levels they were shown at."""
+    drawn = []
+    for step in range(first, first + steps):
+        batch = curriculum.draw(count)
+        generator = np.random.default_rng([step, 9])
+        chances = np.array([chance(row, batch.level) for row in batch.rows.tolist()])
+        values = (generator.random((count, GROUP)) < chances[:, None]).astype(float)
+        hit = np.array([batch.level != "retrieved" or row < 30 for row in batch.rows.tolist()])
+        curriculum.observe(step, batch, values, values, hit, np.zeros(count, dtype=int))
+        curriculum.end_step(step + 1)
+        drawn.append((batch.rows.tolist(), batch.level))
+    return drawn
+
+
+def test_levels_rise_with_the_model_and_the_estimate_follows(rows, graph):
+    curriculum = build(rows, curriculum_graph=graph, curriculum_levels="1,2,retrieved")
+    drawn = play(curriculum, 40, lambda row, level: {"1": 0.9, "2": 0.7, "retrieved": 0.3}[level])
+    levels = [level for _, level in drawn]
+    assert levels[:3] == ["1"] * 3 and levels[-1] == "retrieved" and sorted(set(levels)) == ["1", "2", "retrieved"]
+    assert abs(curriculum.estimate.mean.mean() - 0.3) < 0.12
+    metrics = curriculum.metrics()
+    assert metrics["curriculum/level"] == 2 and metrics["curriculum/lag"] == 0
+    assert {"curriculum/draws/a", "curriculum/draws/b", "curriculum/hit_mean", "curriculum/miss_mean"} <= set(metrics)
+    assert 0 < metrics["curriculum/brier"] < 0.3 and metrics["curriculum/coverage"] == 1
+
+
+def test_what_is_seen_of_some_rows_tells_of_their_neighbours(rows, graph):
+    """Rows of type 1 are always right. After two batches most rows are unseen; the graph knows the type all the same, beyond the stratum."""
+    curriculum = build(rows, curriculum_graph=graph, curriculum_levels="", curriculum_balance="none")
+    play(curriculum, 2, lambda row, level: float(row % 2))
+    unseen = np.flatnonzero(~curriculum.difficulty.observed)
+    assert len(unseen) > SIZE / 2
+    mean = curriculum.estimate.mean
+    assert mean[unseen[unseen % 2 == 1]].min() > mean[unseen[unseen % 2 == 0]].max()
+
+
+def test_the_other_ranks_only_follow_the_level(rows):
+    leader = build(rows, curriculum_levels="1,2")
+    settings = leader.settings
+    other = build_curriculum(
+        settings,
+        rows,
+        context_level="retrieved",
+        num_passages=3,
+        has_knowledge_base=True,
+        group_size=GROUP,
+        seed=5,
+        leads=False,
+    )
+    for step in range(4):
+        batch = leader.draw(8)
+        for one in (leader, other):
+            ones = np.ones((8, GROUP))
+            one.observe(step, batch, ones, ones, np.ones(8, dtype=bool), np.zeros(8, dtype=int))
+            one.end_step(step + 1)
+    assert leader.level == other.level == "2"
+    assert other.difficulty.rollouts.sum() == 0
+
+
+@pytest.mark.parametrize("flags", [{}, {"curriculum_estimate": "paper"}, {"curriculum_balance": "question_type"}])
+def test_a_loaded_state_goes_on_the_same(rows, graph, flags, tmp_path):
+    flags = {"curriculum_graph": graph, "curriculum_half_life": 5.0, **flags}
+
+    def chance(row, level):
+        return (row % 7) / 6
+
+    whole = build(rows, **flags)
+    play(whole, 6, chance)
+    whole.save(tmp_path / "state.npz")
+    wanted = play(whole, 6, chance, first=6)
+    again = build(rows, **flags)
+    assert again.load(tmp_path / "state.npz") == ""
+    assert play(again, 6, chance, first=6) == wanted
+    for name, value in whole.state_dict().items():
+        np.testing.assert_array_equal(again.state_dict()[name], value, err_msg=name)
+
+
+def test_state_of_another_order_of_the_same_rows(rows, graph, tmp_path):
+    first = build(rows)
+    play(first, 6, lambda row, level: 0.5)
+    first.save(tmp_path / "state.npz")
+    turned = rows.subset(range(SIZE - 1, -1, -1))
+    second = build(turned)
+    assert second.load(tmp_path / "state.npz") == ""
+    np.testing.assert_array_equal(second.difficulty.rollouts, first.difficulty.rollouts[::-1])
+    np.testing.assert_allclose(second.estimate.mean, first.estimate.mean[::-1], rtol=1e-12)
+
+
+def test_a_missing_or_damaged_state(rows, tmp_path):
+    curriculum = build(rows)
+    with pytest.raises(InputError, match="of a run without a curriculum"):
+        curriculum.load(tmp_path / "curriculum.npz")
+    curriculum.save(tmp_path / "curriculum.npz")
+    whole = (tmp_path / "curriculum.npz").read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"no npz at all"):
+        (tmp_path / "curriculum.npz").write_bytes(damaged)
+        with pytest.raises(InputError, match="is damaged"):
+            curriculum.load(tmp_path / "curriculum.npz")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"curriculum_window": SIZE + 1}, "--curriculum_window 61 is larger than the data, 60 rows"),
+        ({"knowledge_base": False}, "there is no --knowledge_base"),
+        ({"curriculum_estimate": "paper", "curriculum_weighting": "variance"}, "--curriculum_weighting variance"),
+        ({"curriculum_graph": "none.npz"}, "none.npz"),
+        ({"curriculum_exploration": 0.05}, "--curriculum_exploration 0.05"),
+        ({"curriculum_max_draws": 0}, "--curriculum_max_draws 0"),
+    ],
+)
+def test_refusals_before_training(rows, flags, message):
+    with pytest.raises(InputError, match=message):
+        build(rows, **flags)
+
+
+def test_a_graph_of_other_rows_is_refused_and_of_more_rows_taken(rows, graph):
+    with pytest.raises(InputError, match="built of other rows"):
+        part = rows.subset(range(10))
+        SampleGraph.from_edges(
+            np.array(part.ids), part.hashes, np.array([0]), np.array([1]), np.array([1.0]), {}
+        ).save(graph)
+        build(rows, curriculum_graph=graph)
+    assert build(rows.subset(range(10)), curriculum_graph=graph, curriculum_window=8).level == "1"
+
+
+def test_a_window_may_be_larger_where_there_is_no_level_to_rise_to(rows):
+    assert build(rows, curriculum_levels="", curriculum_window=10_000).level == "retrieved"
+
+
+def test_a_warning_when_few_rows_take_all_draws(rows):
+    curriculum = build(rows, curriculum_sigma=0.01, curriculum_levels="")
+    assert curriculum.warning() is None
+    weights = np.zeros(SIZE)
+    weights[:3] = 1
+    curriculum.drawer.set_weights(weights)
+    assert "effective sample size" in curriculum.warning() and "--curriculum_sigma" in curriculum.warning()
+
+
+def test_what_the_run_begins_with_is_told(rows):
+    told = build(rows).describe()
+    assert "levels 1 -> 2 -> 3 -> 4 -> 5 -> retrieved, now at 1" in told
+    assert "60 at level 5" in told  # a gold passage and three others at most
+
+
+def test_flags_that_do_not_fit_the_trainers():
+    class Trainers:
+        shuffle_dataset, resume_from_checkpoint = True, None
+        per_device_train_batch_size, steps_per_generation, num_generations = 2, 1, 4
+
+    settings = CurriculumArguments(curriculum=True)
+    refuse_unfit_flags(settings, Trainers, ["accuracy"])
+    with pytest.raises(InputError, match="--dynamic_sampling_rounds 3 .*2 completions.*--num_generations 4"):
+        refuse_unfit_flags(CurriculumArguments(curriculum=True, dynamic_sampling_rounds=3), Trainers, ["accuracy"])
+    with pytest.raises(InputError, match="--curriculum_reset goes with --resume_from_checkpoint"):
+        refuse_unfit_flags(CurriculumArguments(curriculum=True, curriculum_reset=True), Trainers, ["accuracy"])
+    with pytest.raises(InputError, match="--shuffle_dataset"):
+        Trainers.shuffle_dataset = False
+        refuse_unfit_flags(settings, Trainers, ["accuracy"])
