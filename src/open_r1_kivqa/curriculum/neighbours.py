@@ -15,13 +15,16 @@ from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
 from .cells import expand, rank_cells, rescore
-from .similarity import Side
+from .similarity import Side, heaviest
 
-EXACT_UNITS = 20_000  # up to here all pairs of units are multiplied out
+EXACT_UNITS = 50_000  # up to here all pairs of units are multiplied out
 COMPONENTS = 128  # sparse vectors are reduced to these before the approximate search, not before they are compared
 PROBES = 32  # cells of faiss' index that a search looks into
 SURPLUS = 2  # the approximate search finds so many times the units wanted; exact similarities choose among them
-DEPTH = 4  # x top_k nearest units are kept when two sides are joined
+DEPTH = 4  # x top_k nearest units are kept when two sides are joined,
+ENTRIES = (
+    50_000_000  # or fewer, so that the lists of all units hold no more than this (8 bytes each), but at least top_k + 1
+)
 SCAN = 40  # x top_k cells are looked at on each side, at most
 BLOCK = 65_536  # cells ranked at a time
 QUERIES = 1000  # rows that recall is measured on
@@ -78,15 +81,14 @@ def nearest_rows(
         seed: same inputs and seed give the same neighbours at any number of threads.
         progress: called with what has been done.
     """
-    depth = top_k + 1 if second is None else DEPTH * top_k
     near, tables = [], []
     for side in (first, second or Side(np.full(len(first.units), -1), csr_array((0, 1), dtype=np.float32))):
+        size = side.matrix.shape[0]
+        depth = top_k + 1 if second is None else max(top_k + 1, min(DEPTH * top_k, ENTRIES // max(1, size)))
         tables.append(table(side))
         near.append(near_units(side, tables[-1], depth, seed))
-        if side.matrix.shape[0]:
-            progress(
-                f"{side.matrix.shape[0]:,} units: {near[-1].indptr[-1] / side.matrix.shape[0]:.0f} nearest units each"
-            )
+        if size:
+            progress(f"{size:,} units: {near[-1].indptr[-1] / size:.0f} nearest units each")
     cells = cells_of(first, second, seed)
     number = len(cells.first)
     parts = []
@@ -139,8 +141,11 @@ def near_units(side: Side, compare: Table, depth: int, seed: int) -> Near:
         blocks = _exact_blocks(side.matrix, depth)
     else:
         blocks = _approximate_blocks(side.matrix, min(SURPLUS * depth, size), seed)
-    parts = [rescore(start, found, compare, depth) for start, found in blocks]
-    numbers, indices, values = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    numbers = np.zeros(size, np.int64)
+    indices, values = np.empty((size, depth), np.int32), np.empty((size, depth), np.float32)
+    for start, found in blocks:
+        span = slice(start, start + len(found))
+        numbers[span], indices[span], values[span] = rescore(start, found, compare, depth)
     filled = np.arange(depth) < numbers[:, None]
     # A full list was cut off where others of the same similarity may follow; after a list that isn't full come only zeros.
     floor = np.where(numbers == depth, values[:, -1], 0).astype(np.float32)
@@ -158,12 +163,13 @@ def _exact_blocks(matrix, depth: int):
 
 def _given_blocks(matrix: csr_array, depth: int):
     """The same for given similarities; -1 where a unit has fewer."""
-    for unit in range(matrix.shape[0]):
-        span = slice(matrix.indptr[unit], matrix.indptr[unit + 1])
-        heaviest = np.argsort(-matrix.data[span], kind="stable")[: depth - 1]
-        found = np.full((1, depth), -1, dtype=np.int32)
-        found[0, : len(heaviest)] = matrix.indices[span][heaviest]
-        yield unit, found
+    matrix = heaviest(matrix, depth - 1)
+    numbers = np.diff(matrix.indptr)
+    for start in range(0, matrix.shape[0], BLOCK):
+        filled = np.arange(depth) < numbers[start : start + BLOCK, None]
+        found = np.full(filled.shape, -1, dtype=np.int32)
+        found[filled] = matrix.indices[matrix.indptr[start] : matrix.indptr[min(start + BLOCK, matrix.shape[0])]]
+        yield start, found
 
 
 def _approximate_blocks(matrix, depth: int, seed: int):

@@ -113,13 +113,13 @@ def tfidf(texts: Sequence[str], what: str, terms: int | None = None) -> csr_arra
         raise InputError(f"None of the {len(texts):,} {what} holds a word, so they cannot be compared by TF-IDF.")
     matrix = csr_array(vectorizer.fit_transform(texts))
     if terms is not None:
-        matrix = _heaviest(matrix, terms)
+        matrix = heaviest(matrix, terms)
     matrix.sort_indices()
     return normalize(matrix)
 
 
-def _heaviest(matrix: csr_array, terms: int) -> csr_array:
-    """The largest `terms` entries of each row."""
+def heaviest(matrix: csr_array, terms: int) -> csr_array:
+    """The largest `terms` entries of each row, of equal ones the first."""
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     order = np.lexsort((matrix.indices, -matrix.data, rows))
     keep = np.sort(order[np.arange(len(rows)) - matrix.indptr[rows] < terms])
