@@ -16,7 +16,7 @@ def teaching(a: np.ndarray, b: np.ndarray, group_size: int) -> np.ndarray:
         group_size: G, at least 1.
 
     Returns:
-        float64 in [0, 1), of the same shape.
+        float64 in [0, 1], of the same shape.
     """
     a, b = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(b, np.float64))
     return _teaching(a.ravel(), b.ravel(), group_size).reshape(a.shape)

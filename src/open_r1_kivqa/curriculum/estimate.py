@@ -14,6 +14,7 @@ PRIOR_ROLLOUTS = 20  # a stratum's mean is drawn to the global mean as if by so 
 PRIOR_SD = 0.25  # of a group, before anything is known: half of what values in [0, 1] can have
 HISTORY = 2000  # groups that κ and ω are fitted to: the newest
 REFIT = 64  # new groups between two fits
+WARM_ITERATIONS = 2  # of an update: it begins where the last one ended, and the next one goes on from there
 KAPPA, OMEGA = 4.0, 1.0  # before the first fit
 KAPPA_BOUNDS, OMEGA_BOUNDS = (0.1, 100.0), (0.001, 10.0)
 
@@ -194,7 +195,10 @@ class PosteriorEstimator:
             mass[:, column] = masses[kind][part]
             if (kind, part) in walked:
                 np.multiply(self._walk[:, walked[kind, part]], shrunk[part], out=start[:, column])
-        values, self._walk = self.propagator.spread(mass, start, *self._options)
+        alpha, iterations, epsilon = self._options
+        if start.any():
+            iterations = min(iterations, WARM_ITERATIONS)
+        values, self._walk = self.propagator.spread(mass, start, alpha, iterations, epsilon)
         self._active = active
         self._came[:] = 0
         for column, (kind, part) in enumerate(chosen):
@@ -253,8 +257,8 @@ class PosteriorEstimator:
 
 
 def _mix(values: np.ndarray, hit_share: np.ndarray) -> np.ndarray:
-    """(2, N) values of miss and hit -> (N,) their means"""
-    return values[0] + hit_share * (values[1] - values[0])
+    """(2, N) values of miss and hit -> (N,) their means; exactly one of them where all or no prompts are hits"""
+    return (1 - hit_share) * values[0] + hit_share * values[1]
 
 
 def _smallest_ratio(now: np.ndarray, before: np.ndarray) -> float:

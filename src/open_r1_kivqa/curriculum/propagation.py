@@ -11,7 +11,7 @@ from numba import njit, prange
 
 from .graph import SampleGraph
 
-CACHED = 8 * 2**20  # bytes of a vector that is read at random: a share of a usual last-level cache
+CACHED = 4 * 2**20  # bytes of a vector that is read at random: a share of a usual last-level cache
 
 
 class Propagator:
@@ -116,12 +116,22 @@ class Propagator:
             steps += 1
             np.add(mass, now, out=read)
             multiply(*self._edges, scale, *((read[:, 0], following[:, 0]) if width == 1 else (read, following)))
-            now -= following
-            change = np.abs(now, out=now).max(axis=0)
             now, following = following, now
-            if (change <= epsilon * now.max(axis=0)).all():
+            changed, largest = _largest(following, now)
+            if (changed <= epsilon * largest).all():
                 break
         return now[:, :columns], steps
+
+
+@njit(cache=True)
+def _largest(before, after):
+    """Of each column, the largest |after − before| and the largest after. numpy's maximum over so short rows takes ten times as long."""
+    changed, largest = np.zeros(after.shape[1], np.float32), np.zeros(after.shape[1], np.float32)
+    for i in range(after.shape[0]):
+        for column in range(after.shape[1]):
+            changed[column] = max(changed[column], abs(after[i, column] - before[i, column]))
+            largest[column] = max(largest[column], after[i, column])
+    return changed, largest
 
 
 @njit(parallel=True, cache=True, fastmath={"contract"})
