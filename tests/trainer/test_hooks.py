@@ -26,6 +26,8 @@ HOOKS = {
     "_load_optimizer_and_scheduler": ["checkpoint"],
     "_load_from_checkpoint": ["resume_from_checkpoint", "model"],
     "_log_completion_extra": ["column", "values"],
+    "_log_metric": ["name", "value"],
+    "log": ["logs", "start_time"],
     "evaluate": ["eval_dataset", "ignore_keys", "metric_key_prefix"],
 }
 
@@ -38,7 +40,18 @@ def test_hook_exists_with_its_parameters(name):
     assert parameters[: len(HOOKS[name])] == HOOKS[name], f"{name} changed its parameters: adapt the override"
 
 
-@pytest.mark.parametrize("attribute", ["_step", "_buffered_inputs", "_is_vlm", "current_gradient_accumulation_steps"])
+@pytest.mark.parametrize("attribute", [
+        "_step",
+        "_buffered_inputs",
+        "_is_vlm",
+        "_pending_extra_logs",
+        "_tokenizer",
+        "eos_token_ids",
+        "multi_objective_aggregation",
+        "reward_func_names",
+        "reward_weights",
+        "current_gradient_accumulation_steps",
+    ])
 def test_attribute_is_still_used(attribute):
     source = inspect.getsource(GRPOTrainer) + inspect.getsource(Trainer)
     assert f"self.{attribute}" in source, f"TRL does not set {attribute} any more"
@@ -54,3 +67,10 @@ def test_sampler_keeps_its_shape():
         "seed",
     ]
     assert callable(utils.split_pixel_values_by_grid) and callable(utils.unsplit_pixel_values_by_grid)
+
+
+def test_a_batch_is_generated_before_it_is_scored_once_each():
+    """Dynamic sampling hands both results to the stock method, which must ask for them in this order and no more often."""
+    source = inspect.getsource(GRPOTrainer._generate_and_score_completions)
+    assert source.count("self._generate(") == source.count("self._calculate_rewards(") == 1
+    assert source.index("self._generate(") < source.index("self._calculate_rewards(")
