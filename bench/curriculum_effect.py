@@ -1,6 +1,6 @@
 """What the curriculum is worth on the embedded questions: seven ways to choose samples and contexts under the same budget of generated tokens.
 
-    python bench/curriculum_effect.py --output_dir outputs/effect [--seeds 42 1 2] [--budget 40000] [--jobs 2]
+    python bench/curriculum_effect.py --output_dir outputs/effect [--seeds 42 1 2] [--budget 30000] [--jobs 2]
 
 The tiny checkpoint of the demo is trained as in configs/demo.yaml, at a constant learning rate, once for each arm and seed, until the completions made (discarded ones included) have so many tokens in all:
   uniform      every sample equally often, contexts as retrieved
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--output_dir", type=Path, default=Path("outputs/curriculum_effect"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[42, 1, 2])
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--budget", type=int, default=40_000, help="tokens of generated completions in each run")
+    parser.add_argument("--budget", type=int, default=30_000, help="tokens of generated completions in each run")
     parser.add_argument("--eval_rows", type=int, default=150, help="held-out questions, of 301")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--run", nargs=2, metavar=("ARM", "SEED"), help="make this one run, in this process")
