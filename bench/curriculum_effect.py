@@ -24,6 +24,7 @@ A run that is done is kept (OUTPUT_DIR/ARM-SEED.json) and not made again, so the
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -147,6 +148,7 @@ def train(arm: str, seed: int, folder: Path, budget: int, eval_rows: int) -> dic
             return output
 
     run = folder / f"{arm}-{seed}"
+    shutil.rmtree(run, ignore_errors=True)  # of a run that was stopped
     config = yaml.safe_load(CONFIG.read_text())
     flags = {"curriculum_graph": folder / "graph.npz", **ARMS[arm]}
     flags |= {
