@@ -189,9 +189,11 @@ class SampleGraph:
         """Reads what `save` wrote; `InputError` if there is no such file or anything in it is broken."""
         if not os.path.isfile(path):
             raise InputError(f"Graph file {path} does not exist; make it with kivqa graph.")
+        if not zipfile.is_zipfile(path):
+            raise InputError(f"{path} is no .npz file; make it with kivqa graph.")
         try:
             with np.load(path, allow_pickle=False) as file:
-                arrays = dict(file) if isinstance(file, np.lib.npyio.NpzFile) else {}
+                arrays = dict(file)
         except UNREADABLE as error:
             raise InputError(
                 f"{path} cannot be read as .npz ({error}); build it again with kivqa graph --output {path}."

@@ -31,9 +31,10 @@ QUERIES = 1000  # rows that recall is measured on
 
 
 class Table(NamedTuple):
-    """A side's matrix as compiled code takes it: `kind` 0 nothing to compare, 1 sparse vectors, 2 dense vectors, 3 given similarities."""
+    """A side's matrix as compiled code takes it: `kind` 0 nothing to compare, 1 sparse vectors, 2 dense vectors, 3 given similarities; `width`: of a sparse vector."""
 
     kind: int
+    width: int
     indptr: np.ndarray
     indices: np.ndarray
     data: np.ndarray
@@ -123,10 +124,17 @@ def table(side: Side) -> Table:
     empty = np.zeros((0, 0), np.float32)
     if not issparse(side.matrix):
         dense = np.ascontiguousarray(side.matrix, dtype=np.float32)
-        return Table(2, np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), dense)
+        return Table(2, 0, np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), dense)
     kind = 0 if not side.matrix.shape[0] else 3 if side.given else 1
     matrix = side.matrix.sorted_indices()  # compiled code merges rows
-    return Table(kind, matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, empty)
+    return Table(
+        kind,
+        matrix.shape[1] if kind == 1 else 0,
+        matrix.indptr.astype(np.int64),
+        matrix.indices.astype(np.int32),
+        matrix.data,
+        empty,
+    )
 
 
 def near_units(side: Side, compare: Table, depth: int, seed: int) -> Near:
