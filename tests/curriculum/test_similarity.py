@@ -216,7 +216,7 @@ def test_files_of_no_known_kind(tmp_path):
         read_similarities(str(tmp_path / "no.json"))
     (tmp_path / "s.csv").write_text("x,y,1")
     with pytest.raises(
-        InputError, match="s.csv is of no known kind; give tfidf, none, or a file that ends with .json, .tsv, .jsonl"
+        InputError, match="s.csv is no known kind of similarities; give a file that ends with .json, .tsv, .jsonl"
     ):
         read_similarities(str(tmp_path / "s.csv"))
 

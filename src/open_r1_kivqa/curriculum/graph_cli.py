@@ -156,6 +156,11 @@ def _check(flags: argparse.Namespace, source: str | None) -> None:
         raise InputError(f"--prop_topk {flags.prop_topk} keeps no neighbour; give 1 or more.")
     if flags.seed < 0:
         raise InputError(f"--seed {flags.seed} is negative; give 0 or more.")
+    for name in ("knowledge_base", "entity_embeddings", "image_embeddings", "similarity"):
+        path = getattr(flags, name)
+        if path is not None and path not in ("tfidf", "none") and not os.path.isfile(path):
+            words = ", tfidf or none" if name == "similarity" else ""
+            raise InputError(f"--{name} {path} does not exist; give the path of a file{words}.")
     folder = os.path.dirname(os.path.abspath(flags.output))
     if not flags.output.endswith(".npz") or os.path.isdir(flags.output):
         raise InputError(f"--output {flags.output} is no name of a file that ends with .npz; give one.")

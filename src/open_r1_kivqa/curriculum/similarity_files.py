@@ -62,9 +62,7 @@ def read_similarities(path: str) -> tuple[list[str], list[str], np.ndarray]:
     readers = {".json": _read_json, ".tsv": _read_tsv, ".jsonl": _read_jsonl}
     reader = readers.get(os.path.splitext(path)[1])
     if reader is None:
-        raise InputError(
-            f"--similarity {path} is of no known kind; give tfidf, none, or a file that ends with {', '.join(readers)}."
-        )
+        raise InputError(f"{path} is no known kind of similarities; give a file that ends with {', '.join(readers)}.")
     left, right, values, place = reader(path)
     if not left:
         raise InputError(f"{path} holds no similarity.")
