@@ -6,9 +6,9 @@ import sys
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array, diags_array
 from sklearn.semi_supervised import LabelSpreading
 
-from open_r1_kivqa.curriculum import propagation
 from open_r1_kivqa.curriculum.graph import SampleGraph
 from open_r1_kivqa.curriculum.propagation import Propagator
 
@@ -97,9 +97,7 @@ def test_paper_reaches_the_fixed_point_of_label_spreading():
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 4, 6])
-@pytest.mark.parametrize("cached", [2**22, 800, 0])  # four, two and one column at a time
-def test_walk_is_the_sum_of_powers(columns, cached, monkeypatch):
-    monkeypatch.setattr(propagation, "CACHED", cached)
+def test_walk_is_the_sum_of_powers(columns):
     matrix = similarities(70, 9)
     matrix[3] = 0
     masses = np.random.default_rng(4).gamma(1, 2, (70, columns))
@@ -109,6 +107,29 @@ def test_walk_is_the_sum_of_powers(columns, cached, monkeypatch):
     np.testing.assert_allclose(walk, sum(series), rtol=1e-5, atol=1e-6)
     _, limit = Propagator(graph(matrix)).spread(masses, iterations=300, epsilon=1e-7)
     np.testing.assert_allclose(limit, np.linalg.solve(np.eye(70) - k, k @ masses), rtol=1e-5, atol=1e-6)
+
+
+def test_rows_beyond_a_block_of_columns():
+    size = 140_000  # three blocks
+    generator = np.random.default_rng(9)
+    rows = np.repeat(np.arange(size), 3)
+    columns = (rows + generator.integers(1, size, len(rows))) % size
+    matrix = csr_array((np.ones(len(rows), np.float32), (rows, columns)), (size, size))
+    matrix.setdiag(0)
+    matrix.sum_duplicates()
+    rows, columns = matrix.nonzero()
+    found = SampleGraph.from_edges(
+        [str(i) for i in range(size)], np.zeros(size, np.uint64), rows, columns, generator.uniform(1, 2, len(rows)), {}
+    )
+    k = 0.8 * csr_array((found.weights, found.indices, found.indptr), (size, size)).astype(np.float64)
+    k = diags_array(1 / k.sum(axis=1) * 0.8) @ k
+    masses = generator.gamma(1, 2, (size, 5))
+    once = k @ masses
+    propagator = Propagator(found)
+    np.testing.assert_allclose(propagator.spread(masses, iterations=2, epsilon=0)[1], once + k @ once, rtol=1e-5)
+    accuracy = masses[:, 0] / masses.max()
+    expected = k @ accuracy + 0.2 * accuracy
+    np.testing.assert_allclose(propagator.paper(accuracy, iterations=1), expected, rtol=1e-5)
 
 
 def test_returned_mass_of_two_steps_is_taken_off():

@@ -2,28 +2,32 @@
 
 `paper` is the rule of Wiki-R1 (arXiv 2603.05256); `spread` sums the same walks over masses, less what comes back to its own
 sample. Both are repeated products of a row-normalised sparse matrix K with a few vectors. The time goes into reading those
-vectors at the neighbours' positions, so they are float32, and only as many columns are read together as a processor's cache
-holds.
+vectors at the neighbours' positions. So they are float32, and edges lie in blocks of columns: while a block lasts, what is read
+stays in a core's own cache, and a column's number in it needs two bytes.
 """
 
+import numba
 import numpy as np
 from numba import njit, prange
 
 from .graph import SampleGraph
 
-CACHED = 4 * 2**20  # bytes of a vector that is read at random: a share of a usual last-level cache
+BLOCK = 2**16  # columns: as many as two bytes count
 
 
 class Propagator:
-    """Products with a graph's row-normalised matrix. The graph's arrays are used as they are, without a copy.
+    """Products with a graph's row-normalised matrix, kept in a layout of its own, six bytes an edge.
 
     A row is summed in the same order whatever the number of threads: results are equal to the last bit.
     """
 
     def __init__(self, graph: SampleGraph) -> None:
-        self.size = len(graph.indptr) - 1
-        # Unsigned, so that numba leaves out its test for negative positions.
-        self._edges = graph.indptr, graph.indices.view(np.uint32), graph.weights
+        self.size, edges = len(graph.indptr) - 1, len(graph.indices)
+        # Edges of block after block, within it row after row, those of row i from starts[block, i] to starts[block, i + 1].
+        bounds = np.zeros((-(-self.size // BLOCK), self.size + 1), np.uint32 if edges < 2**32 else np.int64)
+        columns, weights = np.empty(edges, np.uint16), np.empty(edges, np.float32)
+        _in_blocks(graph.indptr, graph.indices, graph.weights, bounds, columns, weights)
+        self._edges = bounds, columns, weights
         starts = graph.indptr[:-1]
         filled = starts < graph.indptr[1:]
         sums = np.add.reduceat(graph.weights, starts[filled], dtype=np.float64) if filled.any() else 0.0
@@ -50,7 +54,7 @@ class Propagator:
         now = np.array(accuracy, np.float32)
         following = np.empty_like(now)
         for _ in range(iterations):
-            _one(*self._edges, scale, now, following)
+            _one(*self._edges, scale, now, following, numba.get_num_threads())
             following += own
             now -= following
             # Not np.linalg.norm: it asks BLAS, whose sums depend on its threads.
@@ -82,16 +86,14 @@ class Propagator:
         Returns:
             values, (N, C) float32, at least 0; and walk, (N, C) float32, the next call's start.
         """
-        number = masses.shape[1]
-        walk = np.zeros((self.size, number), np.float32)
+        walk = np.zeros(masses.shape, np.float32)
         values = np.empty_like(walk)
-        width = 4 if self.size * 16 <= CACHED else 2 if self.size * 8 <= CACHED else 1
         returned = alpha**2 * self._returns.astype(np.float64)
-        for first in range(0, number, width):
-            block = slice(first, first + width)
-            begin = None if start is None else start[:, block]
-            walk[:, block], steps = self._walk(masses[:, block], begin, alpha, iterations, epsilon)
-            for column in range(number)[block]:
+        for first in range(0, masses.shape[1], 4):
+            four = slice(first, first + 4)
+            begin = None if start is None else start[:, four]
+            walk[:, four], steps = self._walk(masses[:, four], begin, alpha, iterations, epsilon)
+            for column in range(masses.shape[1])[four]:
                 own = returned / (1 - returned)
                 if start is None or not start[:, column].any():  # so many steps have been summed, not all
                     own *= 1 - returned ** (steps // 2)
@@ -102,11 +104,9 @@ class Propagator:
     def _walk(self, masses, start, alpha, iterations, epsilon) -> tuple[np.ndarray, int]:
         """(walk, how many iterations) of up to four columns"""
         columns = masses.shape[1]
-        width = 4 if columns == 3 else columns
-        multiply = {1: _one, 2: _two, 4: _four}[width]
-        mass = np.zeros((self.size, width), np.float32)
+        width = 1 if columns == 1 else 4
+        mass, now = np.zeros((2, self.size, width), np.float32)
         mass[:, :columns] = masses
-        now = np.zeros_like(mass)
         if start is not None:
             now[:, :columns] = start
         scale = (alpha * self._inverse).astype(np.float32)
@@ -115,7 +115,10 @@ class Propagator:
         while steps < iterations:
             steps += 1
             np.add(mass, now, out=read)
-            multiply(*self._edges, scale, *((read[:, 0], following[:, 0]) if width == 1 else (read, following)))
+            if width == 1:
+                _one(*self._edges, scale, read[:, 0], following[:, 0], numba.get_num_threads())
+            else:
+                _four(*self._edges, scale, read, following, numba.get_num_threads())
             now, following = following, now
             changed, largest = _largest(following, now)
             if (changed <= epsilon * largest).all():
@@ -134,48 +137,69 @@ def _largest(before, after):
     return changed, largest
 
 
-@njit(parallel=True, cache=True, fastmath={"contract"})
-def _one(indptr, indices, weights, scale, read, out):
-    """out = scale · (weights · read), one column. Four sums side by side: one alone waits for each addition to end."""
-    for i in prange(len(out)):
-        first, stop = indptr[i], indptr[i + 1]
-        even = first + (stop - first) // 4 * 4
-        a = b = c = d = np.float32(0)
-        for e in range(first, even, 4):
-            a += weights[e] * read[indices[e]]
-            b += weights[e + 1] * read[indices[e + 1]]
-            c += weights[e + 2] * read[indices[e + 2]]
-            d += weights[e + 3] * read[indices[e + 3]]
-        for e in range(even, stop):
-            a += weights[e] * read[indices[e]]
-        out[i] = scale[i] * ((a + b) + (c + d))
-
-
-@njit(parallel=True, cache=True, fastmath={"contract"})
-def _two(indptr, indices, weights, scale, read, out):
-    """The same for two columns."""
-    for i in prange(len(out)):
-        a = b = np.float32(0)
+@njit(parallel=True, cache=True)
+def _in_blocks(indptr, indices, weights, starts, columns, reordered):
+    """Fills the layout of `Propagator`: `starts` (blocks, N+1) zeros, `columns` and `reordered` (E,) empty."""
+    blocks, size = starts.shape[0], starts.shape[1] - 1
+    for i in prange(size):
         for e in range(indptr[i], indptr[i + 1]):
-            weight, j = weights[e], indices[e]
-            a += weight * read[j, 0]
-            b += weight * read[j, 1]
-        out[i, 0] = scale[i] * a
-        out[i, 1] = scale[i] * b
+            starts[indices[e] // BLOCK, i + 1] += 1
+    total = 0
+    for block in range(blocks):
+        starts[block, 0] = total
+        for i in range(size):
+            total += starts[block, i + 1]
+            starts[block, i + 1] = total
+    for i in prange(size):
+        first = indptr[i]  # of the block's edges in this row, which ascend
+        for e in range(indptr[i], indptr[i + 1]):
+            block = indices[e] // BLOCK
+            if block != indices[first] // BLOCK:
+                first = e
+            place = starts[block, i] + (e - first)
+            columns[place] = indices[e] % BLOCK
+            reordered[place] = weights[e]
 
 
 @njit(parallel=True, cache=True, fastmath={"contract"})
-def _four(indptr, indices, weights, scale, read, out):
+def _one(starts, columns, weights, scale, read, out, parts):
+    """out = scale · (weights · read), one column; rows in so many parts, one after another's thread."""
+    size = len(out)
+    for part in prange(parts):
+        low, high = size * part // parts, size * (part + 1) // parts
+        out[low:high] = 0
+        for block in range(len(starts)):
+            near, ends = read[block * BLOCK :], starts[block]
+            for i in range(low, high):
+                a = np.float32(0)
+                for e in range(ends[i], ends[i + 1]):
+                    a += weights[e] * near[columns[e]]
+                out[i] += a
+        for i in range(low, high):
+            out[i] *= scale[i]
+
+
+@njit(parallel=True, cache=True, fastmath={"contract"})
+def _four(starts, columns, weights, scale, read, out, parts):
     """The same for four columns."""
-    for i in prange(len(out)):
-        a = b = c = d = np.float32(0)
-        for e in range(indptr[i], indptr[i + 1]):
-            weight, j = weights[e], indices[e]
-            a += weight * read[j, 0]
-            b += weight * read[j, 1]
-            c += weight * read[j, 2]
-            d += weight * read[j, 3]
-        out[i, 0] = scale[i] * a
-        out[i, 1] = scale[i] * b
-        out[i, 2] = scale[i] * c
-        out[i, 3] = scale[i] * d
+    size = len(out)
+    for part in prange(parts):
+        low, high = size * part // parts, size * (part + 1) // parts
+        out[low:high] = 0
+        for block in range(len(starts)):
+            near, ends = read[block * BLOCK :], starts[block]
+            for i in range(low, high):
+                a = b = c = d = np.float32(0)
+                for e in range(ends[i], ends[i + 1]):
+                    weight, j = weights[e], columns[e]
+                    a += weight * near[j, 0]
+                    b += weight * near[j, 1]
+                    c += weight * near[j, 2]
+                    d += weight * near[j, 3]
+                out[i, 0] += a
+                out[i, 1] += b
+                out[i, 2] += c
+                out[i, 3] += d
+        for i in range(low, high):
+            for column in range(4):
+                out[i, column] *= scale[i]
