@@ -174,3 +174,55 @@ def test_bad_input_is_one_message_and_exit_code_2(flags):
     )
     assert done.returncode == 2
     assert "error:" in done.stderr and "nowhere.jsonl" in done.stderr and "Traceback" not in done.stderr
+
+
+CURRICULUM = {"curriculum": True, "curriculum_levels": "1,2,retrieved", "curriculum_window": 4}
+
+
+def test_the_curriculum_from_graph_to_resumed_run(flags, tmp_path, capsys):
+    """`kivqa graph` on the rows, two steps with held-out rows and evaluation at the last level, and one step more."""
+    from open_r1_kivqa.cli import main as kivqa
+
+    data = write_data_once(tmp_path / "data")
+    graph = tmp_path / "graph.npz"
+    assert kivqa(["graph", "--data_file_paths", str(data["data_file_paths"]), "--knowledge_base", str(data["knowledge_base"]), "--output", str(graph)]) == 0  # fmt: skip
+    given = {**CURRICULUM, "curriculum_graph": graph, "save_strategy": "steps", "save_steps": 1}
+    given |= {"val_split_ratio": 0.25, "eval_steps": 1, "num_passages": 2, "log_completions": True}
+    trainer = main(flags(**given))
+    printed = capsys.readouterr().out
+    assert "Curriculum: levels 1 -> 2 -> retrieved, now at 1" in printed and "rows with fewer passages" in printed
+    assert len(trainer.curriculum.ids) == len(trainer.rollout.rows) == 6  # the graph has all eight
+    table = pd.concat(map(pd.read_parquet, (tmp_path / "run" / "completions").glob("*.parquet")))
+    assert set(table["level"]) == {"1"}
+    shown = [json.loads(line) for line in (tmp_path / "run" / "evaluation" / "step-1.jsonl").read_text().splitlines()]
+    assert any(len(record["passages"]) == 2 for record in shown)  # evaluated as retrieved
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["flags"]["curriculum_window"] == 4
+
+    resumed = main(flags(**given, max_steps=3, resume_from_checkpoint=True))
+    assert resumed.curriculum.drawer.number == 3
+    with pytest.raises(InputError, match="of a run without a curriculum"):
+        (tmp_path / "run" / "checkpoint-3" / "curriculum.npz").unlink()
+        main(flags(**given, max_steps=4, resume_from_checkpoint=True))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"curriculum_window": 9}, "--curriculum_window 9 is larger than the data, 8 rows"),
+        ({"curriculum_graph": "wiki.jsonl"}, "wiki.jsonl"),
+        ({"knowledge_base": None}, "there is no --knowledge_base"),
+        ({"curriculum_signal": "form"}, "--curriculum_signal form is none of the rewards; give some of accuracy, format"),
+        ({"curriculum_levels": "2,2"}, "equal"),
+        ({"curriculum": None}, "acts only with the curriculum"),
+        ({"curriculum_exploration": 0.01}, "--curriculum_exploration 0.01"),
+        ({"curriculum_estimate": "paper", "curriculum_weighting": "teaching"}, "gives every row the weight 0"),
+        ({"shuffle_dataset": False}, "--shuffle_dataset false"),
+    ],
+)  # fmt: skip
+def test_what_the_curriculum_refuses_comes_before_the_model(more, message, flags, monkeypatch):
+    def loaded(*args, **kwargs):
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr(AutoModelForImageTextToText, "from_pretrained", loaded)
+    with pytest.raises(InputError, match=message):
+        main(flags(**{**CURRICULUM, **more}))

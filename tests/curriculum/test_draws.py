@@ -253,3 +253,15 @@ def test_other_faults_are_refused():
     for weight in (-1, float("nan"), float("inf")):
         with pytest.raises(InputError, match=f"weight of row 1 is {float(weight)}"):
             drawer.set_weights(np.array([1, weight, 1]))
+
+
+def test_rows_left_out_are_not_drawn():
+    drawer = Drawer(10, seed=1, max_draws=1)
+    first = drawer.draw(4)
+    second = drawer.draw(4, without=first.rows)
+    third = drawer.draw(2, without=np.concatenate([first.rows, second.rows]))  # the last two of the epoch's worth
+    assert sorted([*first.rows, *second.rows, *third.rows]) == list(range(10))
+    fresh = drawer.draw(4, without=third.rows)  # a new epoch's worth, still without them
+    assert not set(fresh.rows) & set(third.rows)
+    with pytest.raises(InputError, match="asks for 4 different rows, but there are 3"):
+        drawer.draw(4, without=np.arange(7))

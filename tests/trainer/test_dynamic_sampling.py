@@ -70,6 +70,7 @@ def test_groups_that_do_not_teach_make_room_and_are_observed_all_the_same(tiny_m
     tables = [pd.read_parquet(path) for path in sorted((tmp_path / "run" / "completions").glob("*.parquet"))]
     for table in tables:
         assert len(table) == 4 and not set(table["sample_id"]) & set(FLAT)
+        assert table["sample_id"].nunique() == 2
         for _, row in table.iterrows():  # each column moved with its row
             sample = trainer.rollout.rows[trainer.rollout.rows.index_of(row["sample_id"])]
             assert list(row["image_path"]) == list(sample.images) and sample.question in str(row["prompt"])
@@ -79,6 +80,9 @@ def test_groups_that_do_not_teach_make_room_and_are_observed_all_the_same(tiny_m
     rounds = sum(entry["dynamic_sampling/rounds"] for entry in history)
     assert len(lines) == 2 * rounds > 12  # every draw was seen, the discarded ones too
     assert {line["id"] for line in lines} & set(FLAT)
+    for step in range(6):  # and no row twice for a batch
+        drawn = [line["id"] for line in lines if line["step"] == step]
+        assert len(drawn) == len(set(drawn))
     assert trainer.rollout.draws.sum() == len(lines) and trainer.curriculum.drawer.number == rounds
 
 

@@ -40,7 +40,9 @@ def test_hook_exists_with_its_parameters(name):
     assert parameters[: len(HOOKS[name])] == HOOKS[name], f"{name} changed its parameters: adapt the override"
 
 
-@pytest.mark.parametrize("attribute", [
+@pytest.mark.parametrize(
+    "attribute",
+    [
         "_step",
         "_buffered_inputs",
         "_is_vlm",
@@ -51,7 +53,8 @@ def test_hook_exists_with_its_parameters(name):
         "reward_func_names",
         "reward_weights",
         "current_gradient_accumulation_steps",
-    ])
+    ],
+)
 def test_attribute_is_still_used(attribute):
     source = inspect.getsource(GRPOTrainer) + inspect.getsource(Trainer)
     assert f"self.{attribute}" in source, f"TRL does not set {attribute} any more"

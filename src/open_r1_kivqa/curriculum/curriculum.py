@@ -116,10 +116,10 @@ class Curriculum:
         """What prompts show from now on."""
         return self.levels.name
 
-    def draw(self, count: int) -> Batch:
-        """The next `count` rows, all different."""
+    def draw(self, count: int, without: np.ndarray | None = None) -> Batch:
+        """The next `count` rows, all different and none of the rows `without`."""
         number = self.drawer.number
-        draw = self.drawer.draw(count)
+        draw = self.drawer.draw(count, without)
         self.tally.add_draw(self._stratum_names(draw.rows), int(draw.exploration.sum()), self.drawn_since_update)
         self.drawn_since_update += 1
         forecast = self.estimate.mean[draw.rows]

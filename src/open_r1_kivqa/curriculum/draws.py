@@ -102,8 +102,8 @@ class Drawer:
         scale = np.divide(shares, sums * shares.sum(), out=np.zeros_like(sums), where=sums > 0)
         return weights * scale[self._strata]
 
-    def draw(self, count: int) -> Draw:
-        """The rows of the next generation batch.
+    def draw(self, count: int, without: np.ndarray | None = None) -> Draw:
+        """The rows of the next generation batch, none of the rows `without`.
 
         Each of `count` slots is an exploration slot with probability ε. The others are filled one after the other by weight (without replacement; Efraimidis & Spirakis 2006: the smallest of exponential
         variables over their weights), then the exploration slots uniformly from the rest. If fewer rows with a weight are left than slots, the surplus slots become exploration.
@@ -111,15 +111,18 @@ class Drawer:
         Raises:
             InputError: more rows than there are.
         """
-        if count > self._size:
+        left_out = np.zeros(0, dtype=np.int64) if without is None else without
+        if count > self._size - len(left_out):
             raise InputError(
-                f"A generation batch asks for {count} different rows, but there are {self._size}; use a smaller batch or more rows."
+                f"A generation batch asks for {count} different rows, but there are {self._size - len(left_out)}; use a smaller batch or more rows."
             )
         generator = np.random.default_rng([self._seed, self.number])
         allowed = self.drawn_in_epoch < self._max_draws
+        allowed[left_out] = False
         if self.drawn_in_epoch.sum() >= self._size or np.count_nonzero(allowed) < count:
             self.drawn_in_epoch[:] = 0
             allowed[:] = True
+            allowed[left_out] = False
         open_rows = np.count_nonzero(allowed)
         probability = self._probability if open_rows == self._size else self._normalise(allowed)
 

@@ -27,12 +27,12 @@ class CurriculumMixin:
         prompts = self.args.generation_batch_size // self.num_generations
         return [entry[ROW] % prompts for entry in inputs]
 
-    def draw_rows(self, places: list[int]) -> list[dict]:
-        """Draw the rows of a whole generation batch, the same on every rank, and build those at `places`."""
+    def draw_rows(self, places: list[int], without: np.ndarray | None = None) -> list[dict]:
+        """Draw the rows of a whole generation batch, the same on every rank and none of the rows `without`, and build those at `places`."""
         with self.phases.phase("curriculum"):
             drawn = [None]
             if self.accelerator.is_main_process:
-                drawn = [self.curriculum.draw(self.args.generation_batch_size // self.num_generations)]
+                drawn = [self.curriculum.draw(self.args.generation_batch_size // self.num_generations, without)]
             self.batch, self.places = broadcast_object_list(drawn)[0], places
         with self.phases.phase("prompts"):
             self.rollout.level = self.batch.level

@@ -33,12 +33,17 @@ class DynamicSamplingMixin:
     )
 
     def teaching_rows(self, places: list[int], rounds: int) -> list[dict]:
-        """Rows of groups that teach for this rank's `places`, after at most `rounds` rounds; the rest of the places, if any, gets groups that don't."""
+        """Rows of groups that teach for this rank's `places`, after at most `rounds` rounds; the rest of the places, if any, gets groups that don't.
+
+        No row is drawn twice for a batch, so there are no more rounds than the data has batches.
+        """
         group = self.num_generations
         prompts = self.args.generation_batch_size // group
         kept, others, mine, rewards = [], [], {}, {}
-        for number in range(rounds):
-            scored, completions = self._round(places)
+        drawn = np.zeros(0, dtype=np.int64)
+        for number in range(min(rounds, len(self.rollout.rows) // prompts)):
+            scored, completions = self._round(places, drawn)
+            drawn = np.concatenate([drawn, self.batch.rows])
             teaches = has_advantage(scored, self.reward_weights, group, self.multi_objective_aggregation)
             for place in range(prompts):
                 (kept if teaches[place] else others).append((number, place))
@@ -59,9 +64,9 @@ class DynamicSamplingMixin:
             self._log_completion_extra(column, [one.extra[column] for one in local])
         return [one.row for one in local]
 
-    def _round(self, places: list[int]) -> tuple[torch.Tensor, list[Completion]]:
+    def _round(self, places: list[int], without: np.ndarray) -> tuple[torch.Tensor, list[Completion]]:
         """Draw, generate and score a generation batch: gathered rewards (prompts · G, rewards), and this rank's completions."""
-        inputs = self.draw_rows(places)
+        inputs = self.draw_rows(places, without)
         prompts = [row["prompt"] for row in inputs]
         prompt_ids, completion_ids, _, messages, logprobs, *_ = self._generate(prompts)
         rewards = self._calculate_rewards(inputs, prompts, messages, completion_ids)
