@@ -109,8 +109,8 @@ def test_walk_is_the_sum_of_powers(columns):
     np.testing.assert_allclose(limit, np.linalg.solve(np.eye(70) - k, k @ masses), rtol=1e-5, atol=1e-6)
 
 
-def test_rows_beyond_a_block_of_columns():
-    size = 140_000  # three blocks
+def many_rows(size=140_000):
+    """A graph that is sorted into tiles: 18 of rows, and 3 blocks of columns."""
     generator = np.random.default_rng(9)
     rows = np.repeat(np.arange(size), 3)
     columns = (rows + generator.integers(1, size, len(rows))) % size
@@ -118,11 +118,15 @@ def test_rows_beyond_a_block_of_columns():
     matrix.setdiag(0)
     matrix.sum_duplicates()
     rows, columns = matrix.nonzero()
-    found = SampleGraph.from_edges(
-        [str(i) for i in range(size)], np.zeros(size, np.uint64), rows, columns, generator.uniform(1, 2, len(rows)), {}
-    )
-    k = 0.8 * csr_array((found.weights, found.indices, found.indptr), (size, size)).astype(np.float64)
-    k = diags_array(1 / k.sum(axis=1) * 0.8) @ k
+    weights = generator.uniform(1, 2, len(rows))
+    return SampleGraph.from_edges([str(i) for i in range(size)], np.zeros(size, np.uint64), rows, columns, weights, {})
+
+
+def test_many_rows():
+    found, generator = many_rows(), np.random.default_rng(10)
+    size = len(found)
+    k = csr_array((found.weights, found.indices, found.indptr), (size, size)).astype(np.float64)
+    k = diags_array(0.8 / k.sum(axis=1)) @ k
     masses = generator.gamma(1, 2, (size, 5))
     once = k @ masses
     propagator = Propagator(found)
@@ -205,18 +209,20 @@ def test_a_new_column_beside_warm_ones_begins_cold():
 
 def test_threads_make_no_difference():
     script = """
-import sys, numba, numpy as np
-from test_propagation import graph, similarities
+import numba, numpy as np
+from hashlib import sha256
+from test_propagation import graph, many_rows, similarities
 from open_r1_kivqa.curriculum.propagation import Propagator
-propagator = Propagator(graph(similarities(300, 11)))
-generator = np.random.default_rng(8)
-accuracy, masses = generator.random(300), generator.gamma(1, 1, (300, 6))
-for threads in (1, 2):
-    numba.set_num_threads(threads)
-    found = propagator.paper(accuracy), *propagator.spread(masses)
-    print(*(part.tobytes().hex() for part in found))
+graphs, generator = (graph(similarities(300, 11)), many_rows()), np.random.default_rng(8)
+for one in graphs:
+    accuracy, masses = generator.random(len(one)), generator.gamma(1, 1, (len(one), 6))
+    for threads in (1, 2):
+        numba.set_num_threads(threads)
+        propagator = Propagator(one)
+        found = propagator.paper(accuracy), *propagator.spread(masses)
+        print(*(sha256(part.tobytes()).hexdigest() for part in found))
 """
     environment = {**os.environ, "NUMBA_NUM_THREADS": "2", "PYTHONPATH": os.path.dirname(__file__)}
     ended = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    one, two = ended.stdout.splitlines()
-    assert one == two
+    few, same, many, equal = ended.stdout.splitlines()
+    assert few == same and many == equal

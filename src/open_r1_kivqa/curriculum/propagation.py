@@ -2,32 +2,35 @@
 
 `paper` is the rule of Wiki-R1 (arXiv 2603.05256); `spread` sums the same walks over masses, less what comes back to its own
 sample. Both are repeated products of a row-normalised sparse matrix K with a few vectors. The time goes into reading those
-vectors at the neighbours' positions. So they are float32, and edges lie in blocks of columns: while a block lasts, what is read
-stays in a core's own cache, and a column's number in it needs two bytes.
+vectors at the neighbours' positions, so they are float32 and each core is to find what it reads in its own cache. Few samples'
+vectors fit there. Of many, edges are sorted into tiles: a tile's rows are few enough that their sums stay in the cache, and its
+edges follow the columns, so the vector is read from front to back.
 """
 
-import numba
 import numpy as np
 from numba import njit, prange
 
 from .graph import SampleGraph
 
-BLOCK = 2**16  # columns: as many as two bytes count
+BLOCK = 2**16  # columns whose numbers fit two bytes; vectors of no more are read in any order
+TILE = 2**13  # rows whose sums of one column fit a core's first cache, 32 KiB
 
 
 class Propagator:
-    """Products with a graph's row-normalised matrix, kept in a layout of its own, six bytes an edge.
+    """Products with a graph's row-normalised matrix: with its arrays as they are up to `BLOCK` samples, with a sorted copy beyond.
 
     A row is summed in the same order whatever the number of threads: results are equal to the last bit.
     """
 
     def __init__(self, graph: SampleGraph) -> None:
-        self.size, edges = len(graph.indptr) - 1, len(graph.indices)
-        # Edges of block after block, within it row after row, those of row i from starts[block, i] to starts[block, i + 1].
-        bounds = np.zeros((-(-self.size // BLOCK), self.size + 1), np.uint32 if edges < 2**32 else np.int64)
-        columns, weights = np.empty(edges, np.uint16), np.empty(edges, np.float32)
-        _in_blocks(graph.indptr, graph.indices, graph.weights, bounds, columns, weights)
-        self._edges = bounds, columns, weights
+        self.size = len(graph.indptr) - 1
+        if self.size <= BLOCK:
+            # Unsigned, so that numba leaves out its test for negative positions.
+            self._edges = graph.indptr, graph.indices.view(np.uint32), graph.weights
+            self._one, self._four = _one, _four
+        else:
+            self._edges = _tiled(graph.indptr, graph.indices, graph.weights)
+            self._one, self._four = _one_tiled, _four_tiled
         starts = graph.indptr[:-1]
         filled = starts < graph.indptr[1:]
         sums = np.add.reduceat(graph.weights, starts[filled], dtype=np.float64) if filled.any() else 0.0
@@ -54,7 +57,7 @@ class Propagator:
         now = np.array(accuracy, np.float32)
         following = np.empty_like(now)
         for _ in range(iterations):
-            _one(*self._edges, scale, now, following, numba.get_num_threads())
+            self._one(*self._edges, scale, now, following)
             following += own
             now -= following
             # Not np.linalg.norm: it asks BLAS, whose sums depend on its threads.
@@ -116,9 +119,9 @@ class Propagator:
             steps += 1
             np.add(mass, now, out=read)
             if width == 1:
-                _one(*self._edges, scale, read[:, 0], following[:, 0], numba.get_num_threads())
+                self._one(*self._edges, scale, read[:, 0], following[:, 0])
             else:
-                _four(*self._edges, scale, read, following, numba.get_num_threads())
+                self._four(*self._edges, scale, read, following)
             now, following = following, now
             changed, largest = _largest(following, now)
             if (changed <= epsilon * largest).all():
@@ -137,69 +140,102 @@ def _largest(before, after):
     return changed, largest
 
 
-@njit(parallel=True, cache=True)
-def _in_blocks(indptr, indices, weights, starts, columns, reordered):
-    """Fills the layout of `Propagator`: `starts` (blocks, N+1) zeros, `columns` and `reordered` (E,) empty."""
-    blocks, size = starts.shape[0], starts.shape[1] - 1
-    for i in prange(size):
+@njit(parallel=True, cache=True, fastmath={"contract"})
+def _one(indptr, indices, weights, scale, read, out):
+    """out = scale · (weights · read), one column."""
+    for i in prange(len(out)):
+        a = np.float32(0)
         for e in range(indptr[i], indptr[i + 1]):
-            starts[indices[e] // BLOCK, i + 1] += 1
-    total = 0
-    for block in range(blocks):
-        starts[block, 0] = total
-        for i in range(size):
-            total += starts[block, i + 1]
-            starts[block, i + 1] = total
-    for i in prange(size):
-        first = indptr[i]  # of the block's edges in this row, which ascend
-        for e in range(indptr[i], indptr[i + 1]):
-            block = indices[e] // BLOCK
-            if block != indices[first] // BLOCK:
-                first = e
-            place = starts[block, i] + (e - first)
-            columns[place] = indices[e] % BLOCK
-            reordered[place] = weights[e]
+            a += weights[e] * read[indices[e]]
+        out[i] = scale[i] * a
 
 
 @njit(parallel=True, cache=True, fastmath={"contract"})
-def _one(starts, columns, weights, scale, read, out, parts):
-    """out = scale · (weights · read), one column; rows in so many parts, one after another's thread."""
-    size = len(out)
-    for part in prange(parts):
-        low, high = size * part // parts, size * (part + 1) // parts
-        out[low:high] = 0
-        for block in range(len(starts)):
-            near, ends = read[block * BLOCK :], starts[block]
-            for i in range(low, high):
-                a = np.float32(0)
-                for e in range(ends[i], ends[i + 1]):
-                    a += weights[e] * near[columns[e]]
-                out[i] += a
-        for i in range(low, high):
-            out[i] *= scale[i]
-
-
-@njit(parallel=True, cache=True, fastmath={"contract"})
-def _four(starts, columns, weights, scale, read, out, parts):
+def _four(indptr, indices, weights, scale, read, out):
     """The same for four columns."""
-    size = len(out)
-    for part in prange(parts):
-        low, high = size * part // parts, size * (part + 1) // parts
-        out[low:high] = 0
-        for block in range(len(starts)):
-            near, ends = read[block * BLOCK :], starts[block]
-            for i in range(low, high):
-                a = b = c = d = np.float32(0)
-                for e in range(ends[i], ends[i + 1]):
-                    weight, j = weights[e], columns[e]
-                    a += weight * near[j, 0]
-                    b += weight * near[j, 1]
-                    c += weight * near[j, 2]
-                    d += weight * near[j, 3]
-                out[i, 0] += a
-                out[i, 1] += b
-                out[i, 2] += c
-                out[i, 3] += d
-        for i in range(low, high):
+    for i in prange(len(out)):
+        a = b = c = d = np.float32(0)
+        for e in range(indptr[i], indptr[i + 1]):
+            weight, j = weights[e], indices[e]
+            a += weight * read[j, 0]
+            b += weight * read[j, 1]
+            c += weight * read[j, 2]
+            d += weight * read[j, 3]
+        out[i, 0] = scale[i] * a
+        out[i, 1] = scale[i] * b
+        out[i, 2] = scale[i] * c
+        out[i, 3] = scale[i] * d
+
+
+@njit(parallel=True, cache=True)
+def _tiled(indptr, indices, weights):
+    """Edges by tile of rows, within it by column: (starts, rows, columns, weights).
+
+    The edges of tile t and column block b are from starts[t, b] to starts[t, b + 1]; rows and columns are counted from the first of
+    the tile and of the block. Edges of a column ascend by row, so a row's sum is over ascending columns, as in the graph.
+    """
+    size = len(indptr) - 1
+    tiles, blocks = (size + TILE - 1) // TILE, (size + BLOCK - 1) // BLOCK
+    starts = np.empty((tiles, blocks + 1), np.int64)
+    rows, columns = np.empty(len(indices), np.uint16), np.empty(len(indices), np.uint16)
+    sorted_weights = np.empty(len(indices), np.float32)
+    for tile in prange(tiles):
+        first, last = tile * TILE, min(size, (tile + 1) * TILE)
+        begin, done = indptr[first:last].copy(), indptr[first]
+        end = begin.copy()  # of a row's edges in the block
+        places = np.empty(BLOCK + 1, np.int64)
+        starts[tile, 0] = done
+        for block in range(blocks):
+            places[:] = 0
+            for i in range(last - first):
+                e = begin[i]
+                while e < indptr[first + i + 1] and indices[e] < (block + 1) * BLOCK:
+                    places[indices[e] % BLOCK + 1] += 1
+                    e += 1
+                end[i] = e
+            places[0] = done
+            for column in range(BLOCK):
+                places[column + 1] += places[column]
+            done = places[BLOCK]
+            starts[tile, block + 1] = done
+            for i in range(last - first):
+                for e in range(begin[i], end[i]):
+                    column = indices[e] % BLOCK
+                    rows[places[column]], columns[places[column]] = i, column
+                    sorted_weights[places[column]] = weights[e]
+                    places[column] += 1
+                begin[i] = end[i]
+    return starts, rows, columns, sorted_weights
+
+
+@njit(parallel=True, cache=True, fastmath={"contract"})
+def _one_tiled(starts, rows, columns, weights, scale, read, out):
+    """`_one` of `_tiled`."""
+    for tile in prange(len(starts)):
+        own, factor = out[tile * TILE : (tile + 1) * TILE], scale[tile * TILE : (tile + 1) * TILE]
+        own[:] = 0
+        for block in range(starts.shape[1] - 1):
+            near = read[block * BLOCK :]
+            for e in range(starts[tile, block], starts[tile, block + 1]):
+                own[rows[e]] += weights[e] * near[columns[e]]
+        for i in range(len(own)):
+            own[i] *= factor[i]
+
+
+@njit(parallel=True, cache=True, fastmath={"contract"})
+def _four_tiled(starts, rows, columns, weights, scale, read, out):
+    """`_four` of `_tiled`."""
+    for tile in prange(len(starts)):
+        own, factor = out[tile * TILE : (tile + 1) * TILE], scale[tile * TILE : (tile + 1) * TILE]
+        own[:] = 0
+        for block in range(starts.shape[1] - 1):
+            near = read[block * BLOCK :]
+            for e in range(starts[tile, block], starts[tile, block + 1]):
+                i, j, weight = rows[e], columns[e], weights[e]
+                own[i, 0] += weight * near[j, 0]
+                own[i, 1] += weight * near[j, 1]
+                own[i, 2] += weight * near[j, 2]
+                own[i, 3] += weight * near[j, 3]
+        for i in range(len(own)):
             for column in range(4):
-                out[i, column] *= scale[i]
+                own[i, column] *= factor[i]
