@@ -10,7 +10,8 @@ scored on). Forecasts are of a rollout's success:
 All see the same decayed counts. Scores, by rollout: log-loss in nats (forecasts clipped to [0.001, 0.999]), Brier, and AUC:
   exploration  groups drawn uniformly: how good forecasts are over all samples
   curriculum   groups drawn by weight: these were chosen by one of the forecasts, mostly near 1/2
-  hidden       all groups, forecast without any observation of a sample of the same entity: entities are hidden fold after fold
+  probe        rollouts made only to judge, of samples drawn uniformly (bench/probe_run.py); no estimator ever sees them
+  hidden       all groups but probes, forecast without any observation of a sample of the same entity: entities are hidden fold after fold
 Prints a table, and as its last line one JSON object: groups and rollouts by part, and scores[part][estimator][score].
 """
 
@@ -72,6 +73,7 @@ class Groups:
     row: np.ndarray  # (M,)
     level: np.ndarray  # (M,) place in `levels`
     exploration: np.ndarray  # (M,) bool
+    probe: np.ndarray  # (M,) bool, made only to judge
     hit: np.ndarray  # (M,) bool
     recorded: np.ndarray  # (M,) the run's own forecast
     values: np.ndarray  # (M, G), NaN where there was no observation
@@ -106,6 +108,7 @@ def read_groups(path: Path, rows: Rows) -> Groups:
         row=np.array([rows.index_of(record["id"]) for record in records]),
         level=np.array([levels.index(record["level"]) for record in records]),
         exploration=column("exploration", bool),
+        probe=np.array([record.get("probe", False) for record in records]),
         hit=column("hit", bool),
         recorded=column("forecast", np.float64),
         values=values,
@@ -212,6 +215,8 @@ def replay(groups: Groups, data: Data, half_life: float, carry: float, hidden: n
             forecaster.update(counts, data.hit_share[level])
             forecasts[name][members] = forecaster.forecast(groups.row[members])
         for _, draw in in_order(groups.draw[members], members):
+            if groups.probe[draw[0]]:
+                continue
             seen = draw if hidden is None else draw[~hidden[groups.row[draw]]]
             taken = groups.row[seen], groups.values[seen], groups.hit[seen]
             for forecaster in forecasters.values():
@@ -259,12 +264,14 @@ def scores(forecast: np.ndarray, values: np.ndarray) -> dict[str, float]:
 def judge(groups: Groups, data: Data, half_life: float, carry: float, folds: int) -> dict:
     """{"groups": {part: number}, "rollouts": {part: number}, "scores": {part: {estimator: scores}}}"""
     known = replay(groups, data, half_life, carry) | {"recorded": groups.recorded}
-    everything = np.ones(len(groups.row), bool)
+    trained = ~groups.probe
     parts = {
-        "exploration": (groups.exploration, known),
-        "curriculum": (~groups.exploration, known),
-        "hidden": (everything, replay_hidden(groups, data, half_life, carry, folds)),
+        "exploration": (groups.exploration & trained, known),
+        "curriculum": (~groups.exploration & trained, known),
+        "probe": (groups.probe, known),
+        "hidden": (trained, replay_hidden(groups, data, half_life, carry, folds)),
     }
+    parts = {name: (chosen, forecasts) for name, (chosen, forecasts) in parts.items() if chosen.any()}
     return {
         "groups": {name: int(chosen.sum()) for name, (chosen, _) in parts.items()},
         "rollouts": {name: int((~np.isnan(groups.values[chosen])).sum()) for name, (chosen, _) in parts.items()},

@@ -178,9 +178,9 @@ def test_refusals_before_training(rows, flags, message):
 def test_a_graph_of_other_rows_is_refused_and_of_more_rows_taken(rows, graph):
     with pytest.raises(InputError, match="built of other rows"):
         part = rows.subset(range(10))
-        SampleGraph.from_edges(
-            np.array(part.ids), part.hashes, np.array([0]), np.array([1]), np.array([1.0]), {}
-        ).save(graph)
+        SampleGraph.from_edges(np.array(part.ids), part.hashes, np.array([0]), np.array([1]), np.array([1.0]), {}).save(
+            graph
+        )
         build(rows, curriculum_graph=graph)
     assert build(rows.subset(range(10)), curriculum_graph=graph, curriculum_window=8).level == "1"
 

@@ -57,6 +57,7 @@ def run(bench, steps=120, seed=0):
         row=row,
         level=(draw >= steps).astype(int),
         exploration=generator.random(len(row)) < 0.3,
+        probe=np.zeros(len(row), bool),
         hit=np.ones(len(row), bool),
         recorded=np.full(len(row), 0.5),
         values=values,
@@ -117,6 +118,19 @@ def test_no_forecast_knows_its_own_or_later_outcomes(bench, data, hide):
     for name in before:
         np.testing.assert_array_equal(before[name][same], after[name][same])
         assert hide or (before[name][~same] != after[name][~same]).any()
+
+
+def test_probes_are_forecast_and_never_seen(bench, data):
+    groups = run(bench, steps=40)
+    groups.probe[:] = groups.draw % 5 == 0
+    changed = run(bench, steps=40)
+    changed.probe[:] = groups.probe
+    changed.values[groups.probe] = 1 - changed.values[groups.probe]
+    before, after = (bench.replay(one, data, 200.0, 0.25) for one in (groups, changed))
+    for name in before:
+        np.testing.assert_array_equal(before[name], after[name])
+    found = bench.judge(groups, data, 200.0, 0.25, folds=2)
+    assert found["groups"]["probe"] == groups.probe.sum() and found["groups"]["hidden"] == (~groups.probe).sum()
 
 
 def test_level_change_keeps_a_share(bench, data):
