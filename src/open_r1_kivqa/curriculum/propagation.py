@@ -13,6 +13,7 @@ from numba import njit, prange
 from .graph import SampleGraph
 
 BLOCK = 2**16  # columns whose numbers fit two bytes; vectors of no more are read in any order
+BAND = 2**10  # columns; a block has a whole number of bands
 TILE = 2**13  # rows whose sums of one column fit a core's first cache, 32 KiB
 
 
@@ -29,13 +30,10 @@ class Propagator:
             self._edges = graph.indptr, graph.indices.view(np.uint32), graph.weights
             self._one, self._four = _one, _four
         else:
-            self._edges = _tiled(graph.indptr, graph.indices, graph.weights)
+            self._edges = _tiled(graph.indptr, graph.indices.view(np.uint32), graph.weights)
             self._one, self._four = _one_tiled, _four_tiled
-        starts = graph.indptr[:-1]
-        filled = starts < graph.indptr[1:]
-        sums = np.add.reduceat(graph.weights, starts[filled], dtype=np.float64) if filled.any() else 0.0
-        self._inverse = np.zeros(self.size)
-        self._inverse[filled] = 1 / sums
+        sums = _row_sums(graph.indptr, graph.weights)
+        self._inverse = np.divide(1, sums, out=np.zeros(self.size), where=sums > 0)
         self._returns = graph.returns
 
     def paper(
@@ -168,6 +166,15 @@ def _four(indptr, indices, weights, scale, read, out):
 
 
 @njit(parallel=True, cache=True)
+def _row_sums(indptr, weights):
+    sums = np.zeros(len(indptr) - 1)
+    for i in prange(len(sums)):
+        for e in range(indptr[i], indptr[i + 1]):
+            sums[i] += weights[e]
+    return sums
+
+
+@njit(parallel=True, cache=True)
 def _tiled(indptr, indices, weights):
     """Edges by tile of rows, within it by column: (starts, rows, columns, weights).
 
@@ -175,37 +182,46 @@ def _tiled(indptr, indices, weights):
     the tile and of the block. Edges of a column ascend by row, so a row's sum is over ascending columns, as in the graph.
     """
     size = len(indptr) - 1
-    tiles, blocks = (size + TILE - 1) // TILE, (size + BLOCK - 1) // BLOCK
+    tiles, blocks, bands = -(-size // TILE), -(-size // BLOCK), -(-size // BAND)
     starts = np.empty((tiles, blocks + 1), np.int64)
     rows, columns = np.empty(len(indices), np.uint16), np.empty(len(indices), np.uint16)
-    sorted_weights = np.empty(len(indices), np.float32)
+    ordered = np.empty(len(indices), np.float32)
     for tile in prange(tiles):
         first, last = tile * TILE, min(size, (tile + 1) * TILE)
-        begin, done = indptr[first:last].copy(), indptr[first]
-        end = begin.copy()  # of a row's edges in the block
-        places = np.empty(BLOCK + 1, np.int64)
-        starts[tile, 0] = done
-        for block in range(blocks):
-            places[:] = 0
-            for i in range(last - first):
-                e = begin[i]
-                while e < indptr[first + i + 1] and indices[e] < (block + 1) * BLOCK:
-                    places[indices[e] % BLOCK + 1] += 1
-                    e += 1
-                end[i] = e
-            places[0] = done
-            for column in range(BLOCK):
-                places[column + 1] += places[column]
-            done = places[BLOCK]
-            starts[tile, block + 1] = done
-            for i in range(last - first):
-                for e in range(begin[i], end[i]):
-                    column = indices[e] % BLOCK
-                    rows[places[column]], columns[places[column]] = i, column
-                    sorted_weights[places[column]] = weights[e]
-                    places[column] += 1
-                begin[i] = end[i]
-    return starts, rows, columns, sorted_weights
+        low, high = indptr[first], indptr[last]
+        # First by band of columns, then by column within each: two sorts by counting, whose counts fit the cache.
+        ends = np.zeros(bands + 1, np.int64)
+        for e in range(low, high):
+            ends[indices[e] // BAND + 1] += 1
+        ends = np.cumsum(ends)
+        places = ends.copy()
+        row, column, weight = (
+            np.empty(high - low, np.uint16),
+            np.empty(high - low, np.uint16),
+            np.empty_like(ordered[low:high]),
+        )
+        for i in range(first, last):
+            for e in range(indptr[i], indptr[i + 1]):
+                band = indices[e] // BAND
+                place = places[band]
+                row[place], column[place], weight[place] = i - first, indices[e] % BAND, weights[e]
+                places[band] = place + 1
+        within = np.empty(BAND + 1, np.int64)
+        for band in range(bands):
+            within[:] = 0
+            for e in range(ends[band], ends[band + 1]):
+                within[column[e] + 1] += 1
+            within[0] = low + ends[band]
+            for one in range(BAND):
+                within[one + 1] += within[one]
+            offset = band * BAND % BLOCK
+            for e in range(ends[band], ends[band + 1]):
+                place = within[column[e]]
+                rows[place], columns[place], ordered[place] = row[e], column[e] + offset, weight[e]
+                within[column[e]] = place + 1
+        for block in range(blocks + 1):
+            starts[tile, block] = low + ends[min(bands, block * (BLOCK // BAND))]
+    return starts, rows, columns, ordered
 
 
 @njit(parallel=True, cache=True, fastmath={"contract"})
