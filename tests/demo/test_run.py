@@ -25,6 +25,8 @@ def test_demo_writes_its_summary_last(tmp_path, monkeypatch):
     assert 0 <= summary["zero_advantage_share"] <= 1 and summary["wall_s"] > 0
     flags = json.loads((folder / "training" / "manifest.json").read_text())["flags"]
     assert flags["seed"] == 7 and flags["max_steps"] == 1
+    assert flags["curriculum"] and flags["curriculum_graph"] == str(folder / "graph.npz")
+    assert len((folder / "training" / "curriculum" / "observations.jsonl").read_text().splitlines()) == 8
 
 
 def test_a_failing_step_leaves_no_summary(tmp_path, monkeypatch, capfd):
