@@ -1,6 +1,7 @@
 """The curriculum without a trainer: draws, levels and weights from outcomes; its state; what it refuses."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,10 +154,63 @@ def test_a_missing_or_damaged_state(rows, tmp_path):
         curriculum.load(tmp_path / "curriculum.npz")
     curriculum.save(tmp_path / "curriculum.npz")
     whole = (tmp_path / "curriculum.npz").read_bytes()
-    for damaged in (whole[: len(whole) // 2], b"", b"no npz at all"):
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    broken = whole[:60] + bytes(20) + whole[80:]  # inside a compressed array
+    for damaged in (whole[: len(whole) // 2], b"", b"no npz at all", (tmp_path / "array.npy").read_bytes(), broken):
         (tmp_path / "curriculum.npz").write_bytes(damaged)
         with pytest.raises(InputError, match="is damaged"):
             curriculum.load(tmp_path / "curriculum.npz")
+
+
+def test_a_file_that_is_no_state_or_of_another_version(rows, graph, tmp_path):
+    curriculum = build(rows)
+    with pytest.raises(InputError, match="graph.npz is no state of a curriculum, since it lacks levels/level"):
+        curriculum.load(Path(graph))
+    whole = curriculum.state_dict()
+    for name in ("format", "ids", "levels/means", "difficulty/n", "drawer/number", "scores/forecast"):
+        np.savez(tmp_path / "part.npz", **{other: value for other, value in whole.items() if other != name})
+        with pytest.raises(InputError, match=f"lacks {name}"):
+            curriculum.load(tmp_path / "part.npz")
+    np.savez(tmp_path / "newer.npz", **{**whole, "format": np.array(2)})
+    with pytest.raises(InputError, match="has the format 2, and this version reads 1"):
+        curriculum.load(tmp_path / "newer.npz")
+
+
+def test_another_estimator_goes_on_from_what_was_counted(rows, graph, tmp_path):
+    """What it knows at once is what it makes of the counts as of the last observation, which was at step 5."""
+
+    def chance(row, level):
+        return (row % 7) / 6
+
+    for before, after in (("posterior", "paper"), ("paper", "posterior")):
+        first = build(rows, curriculum_graph=graph, curriculum_estimate=before, curriculum_levels="")
+        play(first, 6, chance)
+        first.save(tmp_path / "state.npz")
+        second = build(rows, curriculum_graph=graph, curriculum_estimate=after, curriculum_levels="")
+        second.load(tmp_path / "state.npz")
+        fresh = build(rows, curriculum_graph=graph, curriculum_estimate=after, curriculum_levels="")
+        expected = fresh.estimator.update(first.difficulty.counts(5), fresh.shown.hit_share[0])
+        np.testing.assert_array_equal(second.estimate.mean, expected.mean)
+        assert len(play(second, 3, chance, first=6)) == 3
+
+
+def test_a_run_that_leaves_the_graph_out_forgets_the_neighbours(rows, graph, tmp_path):
+    first = build(rows, curriculum_graph=graph)
+    play(first, 6, lambda row, level: float(row % 2))
+    first.save(tmp_path / "state.npz")
+    second = build(rows)
+    second.load(tmp_path / "state.npz")
+    alone = build(rows)
+    np.testing.assert_array_equal(
+        second.estimate.mean, alone.estimator.update(first.difficulty.counts(6), alone.shown.hit_share[0]).mean
+    )
+    again = build(rows, curriculum_graph=graph)  # and one that takes it up again has them back
+    second.save(tmp_path / "state.npz")
+    again.load(tmp_path / "state.npz")
+    play(again, 1, lambda row, level: float(row % 2), first=6)
+    unseen = np.flatnonzero(~again.difficulty.observed)
+    mean = again.estimate.mean
+    assert mean[unseen[unseen % 2 == 1]].min() > mean[unseen[unseen % 2 == 0]].max()
 
 
 @pytest.mark.parametrize(

@@ -314,6 +314,10 @@ def test_state_follows_the_rows():
 def test_weightings():
     found = Estimate(np.array([0.5, 0.3]), np.array([0.8, 0.6]), np.array([0.25, 0.2]))
     np.testing.assert_allclose(WEIGHTINGS["gaussian"](found, 0.2), [1, np.exp(-0.5)])
+    far = Estimate(np.array([0.0, 0.01, 1.0]), np.zeros(3), np.zeros(3))  # each weight by itself would be 0
+    np.testing.assert_allclose(
+        WEIGHTINGS["gaussian"](far, 0.01), [np.exp((0.49**2 - 0.25) / 0.0002), 1, np.exp((0.49**2 - 0.25) / 0.0002)]
+    )
     assert WEIGHTINGS["teaching"](found, 0.2) is found.chance
     assert WEIGHTINGS["variance"](found, 0.2) is found.variance
     np.testing.assert_array_equal(WEIGHTINGS["uniform"](found, 0.2), [1, 1])

@@ -21,7 +21,7 @@ from .difficulty import Difficulty
 from .draws import Drawer
 from .estimate import ESTIMATORS, WEIGHTINGS, Estimate, PosteriorEstimator
 from .forecasts import ForecastScores
-from .graph import SampleGraph
+from .graph import UNREADABLE, SampleGraph
 from .levels import Levels
 from .propagation import Propagator
 from .shown import Shown
@@ -250,15 +250,12 @@ class Curriculum:
     def load_state_dict(self, state: dict[str, np.ndarray], source: str = "the saved curriculum") -> str:
         """Take a saved state over for the rows that are still there, by id and content.
 
-        New rows start unobserved, changed ones anew. Returns in words how many there are; "" if all rows are known.
+        New rows start unobserved, changed ones anew. Another estimator than the saved one starts from the saved counts. Returns in words how many new rows there are; "" if all rows are known.
 
         Raises:
-            InputError: fewer than half of the rows are known, or the state is of another level list or format.
+            InputError: fewer than half of the rows are known, the state is of another level list or format, or it is none.
         """
-        if int(state["format"]) != FORMAT:
-            raise InputError(
-                f"{source} has the format {int(state['format'])}, and this version reads {FORMAT}: begin a new curriculum with --curriculum_reset true."
-            )
+        self._refuse_foreign(state, source)
         places = {id: place for place, id in enumerate(state["ids"].tolist())}
         found = np.array([places.get(id, -1) for id in self.ids], dtype=np.int64)
         there = found >= 0
@@ -272,16 +269,35 @@ class Curriculum:
         own = {part: part_of(state, part) for part in ("levels", "difficulty", "estimator", "drawer", "scores")}
         self.levels.load_state_dict(own["levels"])
         self.difficulty.load_state_dict(own["difficulty"], current, saved)
-        self.estimator.load_state_dict(own["estimator"], current, saved)
+        hit_share = self.shown.hit_share[self.levels.index]
+        if self.estimator.state_dict().keys() == own["estimator"].keys():
+            self.estimator.load_state_dict(own["estimator"], current, saved)
+            self.estimate = self.estimator.estimate(hit_share)
+        else:  # as of the last observation: from there to now all counts fade alike
+            self.estimate = self.estimator.update(self.difficulty.counts(self.difficulty.last_step.max()), hit_share)
         self.drawer.load_state_dict(own["drawer"], current, saved)
         self.scores.load_state_dict(own["scores"])
-        self.estimate = self.estimator.estimate(self.shown.hit_share[self.levels.index])
         self.drawn_since_update = 0
         new, changed = int((~there).sum()), int((there & ~same).sum())
         gone = len(places) - int(there.sum())
         if not (new or changed or gone):
             return ""
         return f"Curriculum: {len(current)} of {len(self.ids)} rows are known from {source}; {new} are new, {changed} have changed and start anew, {gone} of its rows are gone."
+
+    def _refuse_foreign(self, state: dict[str, np.ndarray], source: str) -> None:
+        """InputError unless `state` has the format of this version and all that every saved state has."""
+        parts = {"levels": self.levels, "difficulty": self.difficulty, "drawer": self.drawer, "scores": self.scores}
+        wanted = ["format", "ids", "hashes"]
+        wanted += [f"{part}/{name}" for part, own in parts.items() for name in own.state_dict()]
+        missing = [name for name in wanted if name not in state]
+        if missing:
+            raise InputError(
+                f"{source} is no state of a curriculum, since it lacks {missing[0]}: resume from another checkpoint, or begin a new curriculum with --curriculum_reset true."
+            )
+        if state["format"] != FORMAT:
+            raise InputError(
+                f"{source} has the format {state['format']}, and this version reads {FORMAT}: begin a new curriculum with --curriculum_reset true."
+            )
 
     def save(self, path: Path) -> None:
         """Write the state aside, then rename."""
@@ -301,10 +317,14 @@ def read_state(path: Path) -> dict[str, np.ndarray]:
         raise InputError(
             f"{path} is missing: the checkpoint is of a run without a curriculum. Begin one with --curriculum_reset true, or leave --curriculum out."
         )
+    if not zipfile.is_zipfile(path):
+        raise InputError(
+            f"{path} is damaged (it is no .npz file): resume from another checkpoint, or add --curriculum_reset true."
+        )
     try:
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
-    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
+    except UNREADABLE as error:
         raise InputError(
             f"{path} is damaged ({error}): resume from another checkpoint, or add --curriculum_reset true."
         ) from error

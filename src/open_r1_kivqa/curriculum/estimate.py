@@ -239,16 +239,17 @@ class PosteriorEstimator:
         }
 
     def load_state_dict(self, state: dict[str, np.ndarray], current: np.ndarray, saved: np.ndarray) -> None:
-        """Samples `current` take over what the state holds of its samples `saved`; of all others nothing is known."""
+        """Samples `current` take over what the state holds of its samples `saved`; of all others nothing is known. Without a propagator, nothing of neighbours is taken over."""
         size = len(self._strata)
         counts = np.zeros((3, 2, size))
         counts[:, :, current] = state["counts"][:, :, saved]
         self._counts = Counts(*counts)
-        self._came = np.zeros((3, 2, size), np.float32)
-        self._came[:, :, current] = state["came"][:, :, saved]
-        self._walk = np.zeros((size, state["walk"].shape[1]), np.float32)
-        self._walk[current] = state["walk"][saved]
-        self._active = state["active"].astype(bool)
+        if self.propagator is not None:
+            self._came[:] = 0
+            self._came[:, :, current] = state["came"][:, :, saved]
+            self._walk = np.zeros((size, state["walk"].shape[1]), np.float32)
+            self._walk[current] = state["walk"][saved]
+            self._active = state["active"].astype(bool)
         self._history = state["history"].astype(np.float64)
         self.kappa, self.omega = (float(value) for value in state["fitted"])
         self._since_fit = int(state["since_fit"])
@@ -281,8 +282,14 @@ def _stratum_means(strata: np.ndarray, n: np.ndarray, sums: np.ndarray, unknown:
 ESTIMATORS = {"paper": PaperEstimator, "posterior": PosteriorEstimator}
 
 
+def gaussian(mean: np.ndarray, sigma: float) -> np.ndarray:
+    """exp(−(mean − ½)² / 2σ²), over that of the mean nearest to ½: only ratios matter, and a narrow σ would otherwise round all of them to 0."""
+    square = (mean - 0.5) ** 2
+    return np.exp((square.min() - square) / (2 * sigma**2))
+
+
 WEIGHTINGS: dict[str, Callable[[Estimate, float], np.ndarray]] = {
-    "gaussian": lambda estimate, sigma: np.exp(-((estimate.mean - 0.5) ** 2) / (2 * sigma**2)),
+    "gaussian": lambda estimate, sigma: gaussian(estimate.mean, sigma),
     "variance": lambda estimate, sigma: estimate.variance,
     "teaching": lambda estimate, sigma: estimate.chance,
     "uniform": lambda estimate, sigma: np.ones(len(estimate.mean)),

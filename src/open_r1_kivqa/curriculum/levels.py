@@ -147,7 +147,7 @@ class Levels:
         level = str(state["level"])
         if level not in self.names:
             raise InputError(
-                f"The checkpoint was saved at level {level!r}, which {FLAG} {','.join(self.names)} lacks; add it, or start anew."
+                f"The checkpoint was saved at level {level!r}, which {FLAG} {','.join(self.names)} lacks; add it, or begin a new curriculum with --curriculum_reset true."
             )
         self.index = self.names.index(level)
         self._means = deque(state["means"].tolist(), maxlen=self.window)
