@@ -68,7 +68,7 @@ def play(curriculum, steps, chance, first=0, count=8):
         chances = np.array([chance(row, batch.level) for row in batch.rows.tolist()])
         values = (generator.random((count, GROUP)) < chances[:, None]).astype(float)
         hit = np.array([batch.level != "retrieved" or row < 30 for row in batch.rows.tolist()])
-        curriculum.observe(step, batch, values, values, hit, np.zeros(count, dtype=int))
+        curriculum.observe(step, batch, values, np.ptp(values, axis=1) > 0, hit, np.zeros(count, dtype=int))
         curriculum.end_step(step + 1)
         drawn.append((batch.rows.tolist(), batch.level))
     return drawn
@@ -113,7 +113,7 @@ def test_the_other_ranks_only_follow_the_level(rows):
         batch = leader.draw(8)
         for one in (leader, other):
             ones = np.ones((8, GROUP))
-            one.observe(step, batch, ones, ones, np.ones(8, dtype=bool), np.zeros(8, dtype=int))
+            one.observe(step, batch, ones, np.zeros(8, dtype=bool), np.ones(8, dtype=bool), np.zeros(8, dtype=int))
             one.end_step(step + 1)
     assert leader.level == other.level == "2"
     assert other.difficulty.rollouts.sum() == 0
@@ -250,6 +250,31 @@ def test_a_warning_when_few_rows_take_all_draws(rows):
     weights[:3] = 1
     curriculum.drawer.set_weights(weights)
     assert "effective sample size" in curriculum.warning() and "--curriculum_sigma" in curriculum.warning()
+
+
+def test_under_which_names_draws_are_logged(rows, tmp_path):
+    def names(rows, **flags):
+        curriculum = build(rows, **flags)
+        curriculum.draw(8)
+        metrics = curriculum.metrics()
+        assert "curriculum/exploration" in metrics and "curriculum/lag" in metrics
+        return [name.removeprefix("curriculum/draws/") for name in metrics if "draws/" in name]
+
+    assert names(rows) == ["a", "b"]
+    assert names(rows, curriculum_balance="question_type") == ["type-0", "type-1"]
+    assert names(rows.subset(range(40))) == []  # of one file
+    paths = [tmp_path / name / "train.jsonl" for name in ("x", "y")]
+    many = tmp_path / "many.jsonl"
+    texts = [(tmp_path / name).read_text() for name in ("a.jsonl", "b.jsonl")]
+    for path, text in zip(paths, texts, strict=True):
+        path.parent.mkdir()
+        path.write_text(text)
+    assert names(Rows.open([str(path) for path in paths], [], None)) == [str(path) for path in paths]
+    lines = [
+        json.loads(line) | {"question_type": f"type-{n % 20}"} for n, line in enumerate("".join(texts).split("\n")[:-1])
+    ]
+    many.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert names(Rows.open([str(many)], [], None), curriculum_balance="question_type") == []  # twenty would be too many
 
 
 def test_what_the_run_begins_with_is_told(rows):

@@ -10,7 +10,7 @@ from grpo_run import config, losses, make_trainer, vowels, weights, write_ring
 from training_rows import write_data
 
 from open_r1_kivqa.errors import InputError
-from open_r1_kivqa.trainer.curriculum_rows import signal, total_rewards
+from open_r1_kivqa.trainer.curriculum_rows import signal
 
 MODEL = "qwen2_5_vl"
 NAN = np.nan
@@ -103,7 +103,10 @@ def test_draws_never_run_ahead_of_the_rewards(workers, tiny_model, tmp_path, fla
     )
     seen = []
     draw = trainer.curriculum.draw
-    trainer.curriculum.draw = lambda count: (seen.append(trainer.curriculum.difficulty.rollouts.sum()), draw(count))[1]
+    trainer.curriculum.draw = lambda *given: (
+        seen.append(trainer.curriculum.difficulty.rollouts.sum()),
+        draw(*given),
+    )[1]
     trainer.train()
     assert seen == [0, 4, 8, 12, 16, 20]  # all rewards so far were in when a batch was drawn
     assert all(entry.get("curriculum/lag", 0) == 0 for entry in trainer.state.log_history)
@@ -236,4 +239,23 @@ def test_ranks_that_saw_different_rewards_stop(tiny_model, tmp_path, flags, monk
 def test_the_signal_is_scaled_clipped_and_without_what_does_not_apply():
     rewards = np.array([[1.0, 0.0], [NAN, 2.0], [NAN, NAN], [3.0, 5.0]])
     np.testing.assert_array_equal(signal(rewards, 0, 2), [0.25, 1, NAN, 1])
-    np.testing.assert_array_equal(total_rewards(rewards, np.array([1.0, 0.5])), [1, 1, NAN, 5.5])
+
+
+@pytest.mark.parametrize(("aggregation", "share"), [("sum_then_normalize", 1.0), ("normalize_then_sum", 0.0)])
+def test_the_share_without_advantage_is_that_of_the_trainers_advantages(
+    aggregation, share, tiny_model, tmp_path, flags
+):
+    """Two rewards that cancel out in the sum: no advantage, unless each is normalised by itself."""
+
+    def accuracy(prompts, completions, **kwargs):
+        return [float(place % 2) for place in range(len(prompts))]
+
+    def shorter(prompts, completions, **kwargs):
+        return [2.0 - 2.0 * (place % 2) for place in range(len(prompts))]
+
+    args = config(tmp_path / "run", max_steps=1, logging_steps=1, multi_objective_aggregation=aggregation)
+    args.reward_weights = [1.0, 0.5]
+    trainer = make_trainer(tiny_model(MODEL), flags, args, reward_funcs=[accuracy, shorter], curriculum={})
+    trainer.train()
+    entry = trainer.state.log_history[0]
+    assert entry["curriculum/zero_advantage_total"] == share and entry["curriculum/zero_advantage_signal"] == 0

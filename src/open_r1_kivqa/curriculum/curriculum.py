@@ -105,7 +105,8 @@ class Curriculum:
             epsilon=settings.prop_epsilon,
         )
         self.scores = ForecastScores()
-        self.tally = Tally()
+        self.strata, names = self._strata_to_log()
+        self.tally = Tally(names)
         self.drawn_since_update = 0
         self.estimate: Estimate | None = None
         if leads:
@@ -120,7 +121,7 @@ class Curriculum:
         """The next `count` rows, all different and none of the rows `without`."""
         number = self.drawer.number
         draw = self.drawer.draw(count, without)
-        self.tally.add_draw(self._stratum_names(draw.rows), int(draw.exploration.sum()), self.drawn_since_update)
+        self.tally.add_draw(self.strata[draw.rows], int(draw.exploration.sum()), self.drawn_since_update)
         self.drawn_since_update += 1
         forecast = self.estimate.mean[draw.rows]
         return Batch(draw.rows, draw.importance, draw.exploration, forecast, self.level, number)
@@ -130,7 +131,7 @@ class Curriculum:
         step: int,
         batch: Batch,
         values: np.ndarray,
-        totals: np.ndarray,
+        teaches: np.ndarray,
         hit: np.ndarray,
         truncated: np.ndarray,
     ) -> None:
@@ -139,7 +140,7 @@ class Curriculum:
         Args:
             step: optimizer steps made so far.
             values: (P, G) the signal of each rollout in [0, 1]; NaN is no observation.
-            totals: (P, G) the total reward, which the advantages come from.
+            teaches: (P,) whether the total reward gives the group a non-zero advantage.
             hit: (P,) whether the prompt showed all evidence. truncated: (P,) rollouts cut at the length limit.
         """
         if batch.level == self.level:  # a rollout counts for the level that its prompt was built at
@@ -151,7 +152,7 @@ class Curriculum:
         self.estimator.record(batch.rows, hit, values)
         self.difficulty.observe(step, level, batch.rows, values, hit, truncated)
         self.scores.add(batch.forecast, values, batch.exploration)
-        self.tally.add(values, totals, hit, truncated)
+        self.tally.add(values, teaches, hit, truncated)
 
     def end_step(self, step: int) -> int:
         """After an optimizer step, `step` made in all: promote or demote, and weigh anew. Returns by how much the level moved: 1, 0 or -1."""
@@ -178,13 +179,15 @@ class Curriculum:
 
     # What a person sees
 
-    def _stratum_names(self, rows: np.ndarray) -> list[str]:
-        """Names under which the draws of these rows are logged: their file, or their question type when that is balanced."""
+    def _strata_to_log(self) -> tuple[np.ndarray, list[str]]:
+        """(N,) codes and the names under which draws are logged: by file, or by question type when that is balanced. No names if there is one alone, or too many."""
         if self.settings.curriculum_balance == "question_type":
-            codes, names = self.shown.question_types, self.shown.question_type_names
+            codes, names = self.shown.question_types, [name or "none" for name in self.shown.question_type_names]
         else:
             codes, names = self.shown.files, [Path(name).stem for name in self.shown.file_names]
-        return [names[code] or "none" for code in codes[rows].tolist()] if len(names) <= MANY_STRATA else []
+            if len(set(names)) < len(names):
+                names = list(self.shown.file_names)
+        return codes, names if 1 < len(names) <= MANY_STRATA else []
 
     def metrics(self) -> dict[str, float]:
         """For the log of rank 0, since the last call: names begin with "curriculum/"."""

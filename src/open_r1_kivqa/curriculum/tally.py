@@ -1,34 +1,41 @@
 """What the curriculum tells of itself: sums over the groups since the last log, as metrics."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
 
 class Tally:
-    """Sums since `metrics` was last called. A group's figures count on the signal unless named otherwise; groups without any observation are left out of them."""
+    """Sums since `metrics` was last called. A group's figures count on the signal unless named otherwise; groups without any observation are left out of them.
 
-    def __init__(self):
+    Args:
+        strata: names under which draws are counted, by code; () to count them together.
+    """
+
+    def __init__(self, strata: Sequence[str] = ()):
+        self.strata = strata
         self.reset()
 
     def reset(self) -> None:
         self.groups = self.scored = self.truncated = self.rollouts = 0
         self.shares = Counter()  # groups that are all 0, all 1, mixed, without advantage on the signal or in total
         self.success = {True: [0.0, 0], False: [0.0, 0]}  # hit or miss: sum of the groups' means, groups
-        self.strata = Counter()
-        self.exploration = self.lag = 0
+        self.draws = np.zeros(len(self.strata), dtype=np.int64)
+        self.drawn = self.exploration = self.lag = 0
 
-    def add(self, values: np.ndarray, totals: np.ndarray, hit: np.ndarray, truncated: np.ndarray) -> None:
+    def add(self, values: np.ndarray, teaches: np.ndarray, hit: np.ndarray, truncated: np.ndarray) -> None:
         """Counts P groups.
 
         Args:
-            values, totals: (P, G) signal in [0, 1] and total reward; NaN where there is none.
+            values: (P, G) signal in [0, 1]; NaN where there is none.
+            teaches: (P,) bool, whether the total reward gives the group a non-zero advantage.
             hit: (P,) whether the prompt showed the evidence. truncated: (P,) rollouts that reached the length limit.
         """
         self.groups += len(values)
         self.rollouts += values.size
         self.truncated += int(truncated.sum())
-        self.shares["total"] += sum(spread(group) == 0 for group in totals)
+        self.shares["total"] += int((~teaches).sum())
         for group, shown in zip(values, hit.tolist(), strict=True):
             group = group[~np.isnan(group)]
             if not len(group):
@@ -40,9 +47,11 @@ class Tally:
             self.success[shown][0] += group.mean()
             self.success[shown][1] += 1
 
-    def add_draw(self, strata: list[str], exploration: int, lag: int) -> None:
-        """Counts a draw: the names of its rows' strata, how many were exploration, and how many draws the weights were behind."""
-        self.strata.update(strata)
+    def add_draw(self, codes: np.ndarray, exploration: int, lag: int) -> None:
+        """Counts a draw: the strata (P,) of its rows, how many were exploration, and how many draws the weights were behind."""
+        if self.strata:
+            self.draws += np.bincount(codes, minlength=len(self.strata))
+        self.drawn += len(codes)
         self.exploration += exploration
         self.lag = max(self.lag, lag)
 
@@ -61,12 +70,11 @@ class Tally:
             total, number = self.success[shown]
             if number:
                 found[name] = total / number
-        drawn = sum(self.strata.values())
-        if drawn:
-            found["exploration"] = self.exploration / drawn
+        if self.drawn:
+            found["exploration"] = self.exploration / self.drawn
             found["lag"] = float(self.lag)
-            if len(self.strata) > 1:
-                found |= {f"draws/{name}": number / drawn for name, number in sorted(self.strata.items())}
+            shares = (self.draws / self.drawn).tolist()
+            found |= {f"draws/{name}": share for name, share in zip(self.strata, shares, strict=True)}
         self.reset()
         return found
 

@@ -12,6 +12,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 
 from ..curriculum.curriculum import Batch, Curriculum
 from ..data.samples import Sample
+from .dynamic_sampling import has_advantage
 from .rollout import ROW
 
 
@@ -49,6 +50,7 @@ class CurriculumMixin:
             RuntimeError: the ranks saw other draws or other rewards.
         """
         batch, group = self.batch, self.num_generations
+        teaches = has_advantage(rewards, self.reward_weights, group, self.multi_objective_aggregation)
         rewards = rewards.detach().cpu().numpy().astype(np.float64)
         seen = hashlib.blake2b(batch.rows.tobytes() + batch.importance.tobytes() + batch.level.encode())
         seen.update(rewards.tobytes())
@@ -70,8 +72,7 @@ class CurriculumMixin:
         truncated = np.array([cut for one in told for cut in one["truncated"]]).reshape(-1, group).sum(axis=1)
         values = signal(rewards[:, self.signal_columns], *self.curriculum.settings.curriculum_signal_range)
         values = values.reshape(-1, group)
-        totals = total_rewards(rewards, self.reward_weights.cpu().numpy()).reshape(-1, group)
-        self.curriculum.observe(self.state.global_step, batch, values, totals, hit, truncated)
+        self.curriculum.observe(self.state.global_step, batch, values, teaches, hit, truncated)
         if self.accelerator.is_main_process:
             ids = [self.curriculum.ids[row] for row in batch.rows.tolist()]
             self.observations.write(self.state.global_step, batch, ids, values, hit)
@@ -88,9 +89,3 @@ def signal(rewards: np.ndarray, low: float, high: float) -> np.ndarray:
     number = there.sum(axis=1)
     mean = np.where(there, rewards, 0).sum(axis=1) / np.maximum(number, 1)
     return np.where(number > 0, np.clip((mean - low) / (high - low), 0, 1), np.nan)
-
-
-def total_rewards(rewards: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(n,) weighted sum of the rewards (n, k), NaN taken for 0; NaN where all are, as in TRL."""
-    total = np.nansum(rewards * weights, axis=1)
-    return np.where(np.isnan(rewards).all(axis=1), np.nan, total)
