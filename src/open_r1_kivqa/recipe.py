@@ -143,13 +143,13 @@ def curriculum_before_the_model(curriculum_args, data_args: DataArguments, args,
         return None
     from .curriculum.build import build_curriculum, refuse_unfit_flags, restore
 
-    refuse_unfit_flags(curriculum_args, args, [reward.__name__ for reward in rewards])
+    refuse_unfit_flags(curriculum_args, args, [reward.__name__ for reward in rewards], checkpoint)
     curriculum = build_curriculum(
         curriculum_args,
         rows,
         context_level=data_args.context_level,
         num_passages=data_args.num_passages,
-        has_knowledge_base=data_args.knowledge_base is not None,
+        has_knowledge_base=bool(data_args.knowledge_base),
         group_size=args.num_generations,
         seed=args.seed,
         leads=args.process_index == 0,

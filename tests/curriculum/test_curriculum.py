@@ -218,6 +218,7 @@ def test_a_run_that_leaves_the_graph_out_forgets_the_neighbours(rows, graph, tmp
     [
         ({"curriculum_window": SIZE + 1}, "--curriculum_window 61 is larger than the data, 60 rows"),
         ({"knowledge_base": False}, "there is no --knowledge_base"),
+        ({"knowledge_base": False, "curriculum_levels": "3"}, "--curriculum_levels 3 .* there is no --knowledge_base"),
         ({"curriculum_estimate": "paper", "curriculum_weighting": "variance"}, "--curriculum_weighting variance"),
         ({"curriculum_graph": "none.npz"}, "none.npz"),
         ({"curriculum_exploration": 0.05}, "--curriculum_exploration 0.05"),
@@ -285,7 +286,7 @@ def test_what_the_run_begins_with_is_told(rows):
 
 def test_flags_that_do_not_fit_the_trainers():
     class Trainers:
-        shuffle_dataset, resume_from_checkpoint = True, None
+        shuffle_dataset, save_on_each_node = True, False
         per_device_train_batch_size, steps_per_generation, num_generations = 2, 1, 4
 
     settings = CurriculumArguments(curriculum=True)
@@ -294,6 +295,11 @@ def test_flags_that_do_not_fit_the_trainers():
         refuse_unfit_flags(CurriculumArguments(curriculum=True, dynamic_sampling_rounds=3), Trainers, ["accuracy"])
     with pytest.raises(InputError, match="--curriculum_reset goes with --resume_from_checkpoint"):
         refuse_unfit_flags(CurriculumArguments(curriculum=True, curriculum_reset=True), Trainers, ["accuracy"])
+    refuse_unfit_flags(CurriculumArguments(curriculum=True, curriculum_reset=True), Trainers, ["accuracy"], "step-1")
+    with pytest.raises(InputError, match="--save_on_each_node"):
+        Trainers.save_on_each_node = True
+        refuse_unfit_flags(settings, Trainers, ["accuracy"])
+    Trainers.save_on_each_node = False
     with pytest.raises(InputError, match="--shuffle_dataset"):
         Trainers.shuffle_dataset = False
         refuse_unfit_flags(settings, Trainers, ["accuracy"])

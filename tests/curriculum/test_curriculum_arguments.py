@@ -28,6 +28,11 @@ def test_names_of_choices_are_those_of_the_parts():
         ({"curriculum_carry": 1.5}, "--curriculum_carry 1.5"),
         ({"curriculum_weighting": "hardest"}, "gaussian, variance, teaching, uniform"),
         ({"curriculum_sigma": 0.0}, "--curriculum_sigma 0.0"),
+        ({"curriculum_sigma": 1e-200}, "--curriculum_sigma 1e-200"),
+        ({"curriculum_sigma": 0.1, "curriculum_weighting": "teaching"}, "--curriculum_weighting is teaching"),
+        ({"prop_alpha": 0.5}, "--prop_alpha 0.5 acts on the graph"),
+        ({"prop_iterations": 3}, "--prop_iterations 3 acts on the graph"),
+        ({"prop_epsilon": 0.1, "curriculum_graph": ""}, "--prop_epsilon 0.1 acts on the graph"),
         ({"curriculum_balance": "entity"}, "--curriculum_balance 'entity'"),
         ({"curriculum_signal_range": [1.0, 0.0]}, "--curriculum_signal_range 1.0 0.0"),
         ({"curriculum_half_life": 0.0}, "--curriculum_half_life 0.0"),
@@ -56,6 +61,8 @@ def test_the_signal_is_the_answer_reward():
     assert CurriculumArguments(curriculum=True, curriculum_signal=["b", "a"]).signal_columns(["a", "b"]) == [1, 0]
     with pytest.raises(InputError, match="--curriculum_signal c is none of the rewards; give some of a, b"):
         CurriculumArguments(curriculum=True, curriculum_signal=["c"]).signal_columns(["a", "b"])
+    with pytest.raises(InputError, match="--curriculum_signal a a names a reward twice"):
+        CurriculumArguments(curriculum=True, curriculum_signal=["a", "a"]).signal_columns(["a", "b"])
     with pytest.raises(InputError, match="only format"):
         settings.signal_columns(["format"])
 

@@ -169,7 +169,8 @@ def refused(run, **flags):
             "--ent_weight 1.0 is not between 0 and 1; to compare by one alone use --questions none or --similarity none.",
         ),
         ({"prop_topk": 0}, "--prop_topk 0 keeps no neighbour; give 1 or more."),
-        ({"seed": -1}, "--seed -1 is negative; give 0 or more."),
+        ({"seed": -1}, "--seed -1 is not between 0 and 2**63 - 1; give one that is."),
+        ({"seed": 2**63}, f"--seed {2**63} is not between 0 and 2**63 - 1; give one that is."),
         (
             {"output": "/no/such/folder/g.npz"},
             "--output /no/such/folder/g.npz: the folder /no/such/folder does not exist or cannot be written to.",
@@ -229,3 +230,8 @@ def test_rows_that_are_like_no_other(run, tmp_path):
     rows[1]["id"] = "a"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert "id 'a' is given twice" in refused(run, data_file_paths=path)
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(run):
+    """/proc lets nobody make a file, and tells root that one could."""
+    assert refused(run, output="/proc/graph.npz", data_file_paths="/no/rows.jsonl").startswith("--output /proc/graph")

@@ -94,6 +94,7 @@ class CurriculumArguments:
             return
         self._check_numbers()
         self._check_choices()
+        self._refuse_idle_flags()
         self.levels("retrieved")
 
     def _refuse_flags_without_effect(self):
@@ -105,7 +106,7 @@ class CurriculumArguments:
     def _check_numbers(self):
         wanted = {
             "curriculum_carry": (0 <= self.curriculum_carry <= 1, "a share from 0 to 1 is wanted"),
-            "curriculum_sigma": (0 < self.curriculum_sigma < math.inf, "a number above 0 is wanted"),
+            "curriculum_sigma": (0.001 <= self.curriculum_sigma < math.inf, "a number from 0.001 on is wanted"),
             "curriculum_half_life": (self.curriculum_half_life > 0, "a number of steps above 0 is wanted"),
             "prop_alpha": (0 <= self.prop_alpha < 1, "a share from 0 to below 1 is wanted"),
             "prop_iterations": (self.prop_iterations >= 1, "at least 1 is wanted"),
@@ -131,6 +132,19 @@ class CurriculumArguments:
             if getattr(self, name) not in known:
                 raise InputError(f"--{name} {getattr(self, name)!r} is unknown: give one of {', '.join(known)}.")
 
+    def _refuse_idle_flags(self):
+        """`InputError` for a flag that is set and that another one keeps from acting."""
+        plain = {one.name: default_of(one) for one in dataclasses.fields(self)}
+        if self.curriculum_weighting != "gaussian" and self.curriculum_sigma != plain["curriculum_sigma"]:
+            raise InputError(
+                f"--curriculum_sigma {self.curriculum_sigma} is the width of the gaussian weighting, and --curriculum_weighting is {self.curriculum_weighting}: leave one of them out."
+            )
+        for name in ("prop_alpha", "prop_iterations", "prop_epsilon"):
+            if not self.curriculum_graph and getattr(self, name) != plain[name]:
+                raise InputError(
+                    f"--{name} {getattr(self, name)} acts on the graph of the samples: give --curriculum_graph, or leave it out."
+                )
+
     def levels(self, context_level: str) -> Levels:
         """The levels from easy to hard, at the first of them; `context_level` alone if there are none. `InputError` if they, or what decides on promotion, can't be used."""
         names = parse_levels(self.curriculum_levels) if self.curriculum_levels.strip() else (context_level,)
@@ -149,13 +163,15 @@ class CurriculumArguments:
         return 1 if self.curriculum_weighting == "uniform" else 4
 
     def signal_columns(self, rewards: list[str]) -> list[int]:
-        """Places of the signal's rewards among the names of all rewards; `InputError` if one is not there."""
+        """Places of the signal's rewards among the names of all rewards; `InputError` if one is not there, or named twice."""
         names = self.curriculum_signal
         if not names:
             answers = [name for name in rewards if name != "format"]
             names = ["accuracy"] if "accuracy" in rewards else answers[:1]
             if not names:
                 raise InputError("--curriculum needs a reward that tells how good an answer is; there is only format.")
+        if len(set(names)) < len(names):
+            raise InputError(f"--curriculum_signal {' '.join(names)} names a reward twice: give each once.")
         unknown = [name for name in names if name not in rewards]
         if unknown:
             raise InputError(

@@ -32,7 +32,7 @@ def build_curriculum(
         InputError: levels without a knowledge base, a window larger than the data, a graph of other rows, weights that are all zero.
     """
     levels = settings.levels(context_level)
-    if len(levels.names) > 1 and not has_knowledge_base:
+    if settings.curriculum_levels.strip() and not has_knowledge_base:
         raise InputError(
             f"--curriculum_levels {settings.curriculum_levels} shows passages, and there is no --knowledge_base: give it, or --curriculum_levels '' to choose samples alone."
         )
@@ -64,11 +64,11 @@ def restore(curriculum: Curriculum, checkpoint: str) -> None:
         print(told, flush=True)
 
 
-def refuse_unfit_flags(settings: CurriculumArguments, args, rewards: list[str]) -> None:
+def refuse_unfit_flags(settings: CurriculumArguments, args, rewards: list[str], checkpoint: str | None = None) -> None:
     """InputError for flags that don't go together with the trainer's.
 
     Args:
-        args: the trainer's `VLMGRPOConfig`. rewards: names of its rewards.
+        args: the trainer's `VLMGRPOConfig`. rewards: names of its rewards. checkpoint: what the run goes on from.
     """
     settings.signal_columns(rewards)
     if not args.shuffle_dataset:
@@ -81,7 +81,11 @@ def refuse_unfit_flags(settings: CurriculumArguments, args, rewards: list[str]) 
             f"--dynamic_sampling_rounds {settings.dynamic_sampling_rounds} chooses whole groups, and a process generates {local} completions (--per_device_train_batch_size x --steps_per_generation), "
             f"which is no multiple of --num_generations {args.num_generations}: make it one."
         )
-    if settings.curriculum_reset and not args.resume_from_checkpoint:
+    if args.save_on_each_node:
+        raise InputError(
+            "--save_on_each_node writes checkpoints on nodes that know nothing of the curriculum, which rank 0 alone keeps: leave it out, and give an --output_dir that all nodes share."
+        )
+    if settings.curriculum_reset and checkpoint is None:
         raise InputError(
             "--curriculum_reset goes with --resume_from_checkpoint, which is missing: a fresh run has a fresh curriculum."
         )

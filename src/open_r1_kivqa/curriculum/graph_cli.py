@@ -154,8 +154,8 @@ def _check(flags: argparse.Namespace, source: str | None) -> None:
             )
     if flags.prop_topk < 1:
         raise InputError(f"--prop_topk {flags.prop_topk} keeps no neighbour; give 1 or more.")
-    if flags.seed < 0:
-        raise InputError(f"--seed {flags.seed} is negative; give 0 or more.")
+    if not 0 <= flags.seed < 2**63:
+        raise InputError(f"--seed {flags.seed} is not between 0 and 2**63 - 1; give one that is.")
     for name in ("knowledge_base", "entity_embeddings", "image_embeddings", "similarity"):
         path = getattr(flags, name)
         if path is not None and path not in ("tfidf", "none") and not os.path.isfile(path):
@@ -166,6 +166,11 @@ def _check(flags: argparse.Namespace, source: str | None) -> None:
         raise InputError(f"--output {flags.output} is no name of a file that ends with .npz; give one.")
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"--output {flags.output}: the folder {folder} does not exist or cannot be written to.")
+    try:  # some folders say that they can be written to and cannot
+        open(f"{flags.output}.part", "wb").close()
+        os.remove(f"{flags.output}.part")
+    except OSError as error:
+        raise InputError(f"--output {flags.output} cannot be written ({error.strerror}); give another one.") from None
 
 
 def _entity_side(flags: argparse.Namespace, source: str | None, things, row_ids: list[str]):
