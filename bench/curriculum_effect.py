@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--eval_rows", type=int, default=150, help="held-out questions, of 301")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--run", nargs=2, metavar=("ARM", "SEED"), help="make this one run, in this process")
-    parser.add_argument("--plot", type=Path, help="write accuracy over tokens there (.svg or .png; needs matplotlib)")
+    parser.add_argument("--plot", type=Path, help="write accuracy over tokens there (.svg or .png; needs matplotlib, the extra `plots`)")
     arguments = parser.parse_args()
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     if arguments.run:
