@@ -9,6 +9,7 @@ from trl import get_quantization_config
 
 from .arguments import DataArguments, VLMModelConfig
 from .data.jsonl import Rows, split_paths
+from .data.launch import once_per_launch
 from .data.splits import train_validation_split
 from .errors import InputError
 from .knowledge.base import KnowledgeBase
@@ -144,19 +145,31 @@ def curriculum_before_the_model(curriculum_args, data_args: DataArguments, args,
     from .curriculum.build import build_curriculum, refuse_unfit_flags, restore
 
     refuse_unfit_flags(curriculum_args, args, [reward.__name__ for reward in rewards], checkpoint)
-    curriculum = build_curriculum(
-        curriculum_args,
-        rows,
-        context_level=data_args.context_level,
-        num_passages=data_args.num_passages,
-        has_knowledge_base=bool(data_args.knowledge_base),
-        group_size=args.num_generations,
-        seed=args.seed,
-        leads=args.process_index == 0,
-    )
-    if checkpoint and not curriculum_args.curriculum_reset:
-        restore(curriculum, checkpoint)
-    return curriculum
+
+    def build(leads: bool):
+        curriculum = build_curriculum(
+            curriculum_args,
+            rows,
+            context_level=data_args.context_level,
+            num_passages=data_args.num_passages,
+            has_knowledge_base=bool(data_args.knowledge_base),
+            group_size=args.num_generations,
+            seed=args.seed,
+            leads=leads,
+        )
+        if checkpoint and not curriculum_args.curriculum_reset:
+            restore(curriculum, checkpoint)
+        return curriculum
+
+    # Rank 0 alone reads the graph. Where it refuses something, the others must not go on to load a model and wait for it.
+    built = []
+
+    def lead() -> dict:
+        built.append(build(leads=True))
+        return {}
+
+    once_per_launch("curriculum", lead)
+    return built[0] if built else build(leads=False)
 
 
 def write_run_manifest(

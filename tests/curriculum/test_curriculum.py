@@ -251,6 +251,9 @@ def test_a_warning_when_few_rows_take_all_draws(rows):
     weights[:3] = 1
     curriculum.drawer.set_weights(weights)
     assert "effective sample size" in curriculum.warning() and "--curriculum_sigma" in curriculum.warning()
+    other = build(rows, curriculum_weighting="teaching", curriculum_levels="")
+    other.drawer.set_weights(weights)
+    assert "Raise --curriculum_exploration." in other.warning()  # sigma would be refused
 
 
 def test_under_which_names_draws_are_logged(rows, tmp_path):

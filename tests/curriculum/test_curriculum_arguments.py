@@ -22,6 +22,7 @@ def test_names_of_choices_are_those_of_the_parts():
         ({"curriculum_levels": "1,1"}, "equal"),
         ({"curriculum_levels": "1,hard"}, "'hard'"),
         ({"curriculum_window": 0}, "--curriculum_window 0"),
+        ({"curriculum_window": 10**30}, f"--curriculum_window {10**30}"),
         ({"curriculum_threshold": 1.0}, "--curriculum_threshold 1.0"),
         ({"curriculum_window_mean": "median"}, "--curriculum_window_mean 'median'"),
         ({"curriculum_demotion_threshold": 0.6}, "--curriculum_demotion_threshold 0.6"),

@@ -57,3 +57,12 @@ def test_bad_input_ends_both_ranks_with_one_message(flags, tmp_path):
     # torchrun's own traceback about its children comes after ours.
     assert "rows.jsonl" in done.stderr and 'grpo_jsonl.py", line' not in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_what_rank_0_alone_can_refuse_ends_both_ranks(flags, tmp_path):
+    """Only rank 0 reads the graph; the other must not run into a traceback of its own while it waits."""
+    more = {"curriculum": "true", "curriculum_levels": "1,2", "curriculum_window": "2"}
+    graph = str(tmp_path / "data" / "wiki.jsonl")
+    done = run_ranks(ENTRY, *flags(**more, curriculum_graph=graph), check=False, timeout=120)
+    assert done.returncode != 0
+    assert f"{graph} is no .npz file" in done.stderr and 'grpo_jsonl.py", line' not in done.stderr

@@ -232,7 +232,7 @@ class Curriculum:
             return None
         return (
             f"Curriculum: the weights are worth {share:.0%} of the rows (effective sample size), so the same few are drawn again and again. "
-            "Raise --curriculum_sigma or --curriculum_exploration."
+            f"Raise {'--curriculum_sigma or ' if self.settings.curriculum_weighting == 'gaussian' else ''}--curriculum_exploration."
         )
 
     # State

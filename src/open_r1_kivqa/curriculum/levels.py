@@ -9,6 +9,7 @@ from ..errors import InputError
 from ..knowledge.context import NAMED_LEVELS, check_level
 
 FLAG = "--curriculum_levels"
+MOST = 2**31 - 1  # prompts of a window
 
 
 def parse_levels(text: str) -> tuple[str, ...]:
@@ -47,7 +48,7 @@ class Levels:
 
     Attributes:
         names: the levels in order, as from `parse_levels`.
-        window: how many prompts decide; at least 1.
+        window: how many prompts decide; 1 to `MOST`.
         threshold: promotion when the window's mean is above it; in [0, 1).
         mean: "weighted", or "raw" as published.
         demotion_threshold: demotion when the window's mean is below it; in (0, threshold), None for never.
@@ -67,9 +68,9 @@ class Levels:
     _importance: deque[float] = field(init=False, repr=False)
 
     def __post_init__(self):
-        if self.window < 1:
+        if not 1 <= self.window <= MOST:
             raise InputError(
-                f"--curriculum_window {self.window}: give how many prompts decide on a promotion, 1 or more."
+                f"--curriculum_window {self.window}: give how many prompts decide on a promotion, from 1 to {MOST:,}."
             )
         if not 0 <= self.threshold < 1:
             raise InputError(
