@@ -285,6 +285,9 @@ def test_what_the_run_begins_with_is_told(rows):
     told = build(rows).describe()
     assert "levels 1 -> 2 -> 3 -> 4 -> 5 -> retrieved, now at 1" in told
     assert "60 at level 5" in told  # a gold passage and three others at most
+    balanced = {"curriculum_balance": "file"}
+    assert "nothing to balance: there is one file" in build(rows.subset(range(40)), **balanced).describe()
+    assert "balance" not in build(rows, **balanced).describe()
 
 
 def test_flags_that_do_not_fit_the_trainers():

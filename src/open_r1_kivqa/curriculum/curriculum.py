@@ -223,6 +223,12 @@ class Curriculum:
             lines.append(f"  rows with fewer passages than the level shows: {told} (of {len(self.ids)})")
         if self.shown.no_evidence and len(self.levels.names) > 1:
             lines.append(f"  rows without evidence, to which no passage can be forced: {self.shown.no_evidence}")
+        balance = self.settings.curriculum_balance
+        kinds = {"file": len(self.shown.file_names), "question_type": len(self.shown.question_type_names)}.get(balance)
+        if kinds == 1:
+            lines.append(
+                f"  --curriculum_balance {balance} has nothing to balance: there is one {balance.replace('_', ' ')}"
+            )
         return "\n".join(lines)
 
     def warning(self) -> str | None:
