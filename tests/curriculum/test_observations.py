@@ -3,9 +3,11 @@
 import json
 
 import numpy as np
+import pytest
 
 from open_r1_kivqa.curriculum.curriculum import Batch
 from open_r1_kivqa.curriculum.observations import ObservationLog
+from open_r1_kivqa.errors import InputError
 
 
 def batch(number):
@@ -41,3 +43,15 @@ def test_lines_of_steps_that_are_made_again_go(tmp_path):
         "hit": False,
         "values": [None, 0.5],
     }
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "null", '{"step": "2"}', "\x00\x00"])
+def test_a_line_that_is_none_of_the_logs(line, tmp_path):
+    log = ObservationLog(tmp_path / "observations.jsonl")
+    log.write(0, batch(0), ["a", "b"], np.ones((2, 2)), np.array([True, False]))
+    with open(log.path, "a") as file:
+        file.write(line + "\n")
+    before = log.path.read_bytes()
+    with pytest.raises(InputError, match="observations.jsonl:3 is no observation of a group"):
+        log.begin(1)
+    assert log.path.read_bytes() == before

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ..errors import InputError
+
 
 class ObservationLog:
     """Appends to a file; after a resume the lines of steps that will be made again are dropped."""
@@ -14,14 +16,27 @@ class ObservationLog:
         self.path = path
 
     def begin(self, step: int) -> None:
-        """Keep the lines of steps before `step`, of which so many are made."""
+        """Keep the lines of steps before `step`, of which so many are made; not the last line if the run was killed in it. `InputError` for any other line that is not of this log."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self.path.is_file():
             return
         aside = self.path.with_suffix(".tmp")
         with open(self.path, encoding="utf-8") as old, open(aside, "w", encoding="utf-8") as new:
-            new.writelines(line for line in old if line.endswith("\n") and json.loads(line)["step"] < step)
+            for number, line in enumerate(old, 1):
+                if line.endswith("\n") and self._step_of(line, number) < step:
+                    new.write(line)
         os.replace(aside, self.path)
+
+    def _step_of(self, line: str, number: int) -> int:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            entry = None
+        if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
+            raise InputError(
+                f"{self.path}:{number} is no observation of a group: move the file away, or delete the line."
+            )
+        return entry["step"]
 
     def write(self, step: int, batch, ids: list[str], values: np.ndarray, hit: np.ndarray) -> None:
         """One line for each of the P groups of a draw.
