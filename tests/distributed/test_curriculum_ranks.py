@@ -52,7 +52,9 @@ def test_two_ranks_draw_and_learn_as_one_process(redrawn, stage, job, tmp_path):
     if not redrawn:
         return
     assert len(one["observed"]) > 5 * 4  # more than a batch for each step
-    resumed = train(tmp_path / "two", ranks=2, deepspeed=deepspeed, resume=str(tmp_path / "two" / "checkpoint-3"), **job)
+    resumed = train(
+        tmp_path / "two", ranks=2, deepspeed=deepspeed, resume=str(tmp_path / "two" / "checkpoint-3"), **job
+    )
     assert resumed["losses"] == two["losses"] and resumed["observed"] == two["observed"]
     for name, weight in two["weights"].items():
         assert torch.equal(resumed["weights"][name], weight), name
