@@ -15,7 +15,9 @@ Each tenth of the budget the held-out questions (split unseen_question) are answ
 A run that is done is kept (OUTPUT_DIR/ARM-SEED.json) and not made again, so the bench can be stopped and goes on. The last line is one JSON object, by arm, each figure a mean over seeds with its 95 % interval
 (Student's t over the seeds' differences to `uniform`, which share their seed, for those that are differences):
   accuracy              at each tenth of the budget
+  mean_accuracy         mean over the budget, the area under that curve;  mean_over_uniform: its difference to `uniform`
   tokens_to_uniform     share of the budget after which `uniform`'s last accuracy was reached (interpolated); null if it never was in one of the seeds
+  tokens_to_nearly      the same for nine tenths of it
   zero_advantage        share of the generated groups that had no advantage;  zero_advantage_trained: of those trained on
   gain                  last accuracy minus that with another country's picture;  gain_over_uniform: its difference to `uniform`
   steps                 optimizer steps that the budget allowed
@@ -53,7 +55,9 @@ def main() -> None:
     parser.add_argument("--eval_rows", type=int, default=150, help="held-out questions, of 301")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--run", nargs=2, metavar=("ARM", "SEED"), help="make this one run, in this process")
-    parser.add_argument("--plot", type=Path, help="write accuracy over tokens there (.svg or .png; needs matplotlib, the extra `plots`)")
+    parser.add_argument(
+        "--plot", type=Path, help="write accuracy over tokens there (.svg or .png; needs matplotlib, the extra `plots`)"
+    )
     arguments = parser.parse_args()
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     if arguments.run:
@@ -260,13 +264,20 @@ def summarise(folder: Path, arms: list[str], seeds: list[int]) -> dict:
         gains = {seed: runs[arm, seed]["accuracy"][-1] - runs[arm, seed]["wrong_image"] for seed in own}
         paired = [seed for seed in own if ("uniform", seed) in runs]
         base = {seed: runs["uniform", seed] for seed in paired}
+        areas = {seed: float(np.trapezoid(runs[arm, seed]["accuracy"], dx=1 / TENTHS)) for seed in own}
+        base_areas = {seed: float(np.trapezoid(base[seed]["accuracy"], dx=1 / TENTHS)) for seed in paired}
         reached = [reach(runs[arm, seed]["accuracy"], base[seed]["accuracy"][-1]) for seed in paired]
+        nearly = [reach(runs[arm, seed]["accuracy"], 0.9 * base[seed]["accuracy"][-1]) for seed in paired]
         report[arm] = {
             "seeds": own,
             "accuracy": np.mean([run["accuracy"] for run in of], axis=0).round(4).tolist(),
             "last_accuracy": mean_interval([run["accuracy"][-1] for run in of]),
+            "mean_accuracy": mean_interval(list(areas.values())),
+            "mean_over_uniform": mean_interval([areas[seed] - base_areas[seed] for seed in paired]),
             "tokens_to_uniform": mean_interval(reached) if reached and None not in reached else None,
             "tokens_to_uniform_by_seed": reached,
+            "tokens_to_nearly": mean_interval(nearly) if nearly and None not in nearly else None,
+            "tokens_to_nearly_by_seed": nearly,
             "zero_advantage": mean_interval([run["zero_advantage"] for run in of]),
             "zero_advantage_trained": mean_interval([run["zero_advantage_trained"] for run in of]),
             "gain": mean_interval(list(gains.values())),
