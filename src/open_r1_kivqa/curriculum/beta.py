@@ -1,8 +1,9 @@
 """Beta distributions over a sample's chance of success: what a group of rollouts would teach, and how well they forecast it."""
 
 import numpy as np
-from numba import njit
 from scipy.special import betaln, digamma
+
+from .compiled import njit
 
 
 def teaching(a: np.ndarray, b: np.ndarray, group_size: int) -> np.ndarray:

@@ -3,13 +3,14 @@
 Every cell and every row is worked out by itself, in one order, so the number of threads changes nothing.
 """
 
-import numba
 import numpy as np
+
+from .compiled import njit, prange
 
 CHUNK = 512  # cells that share scratch memory
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _mix(a, b, seed):
     """A well-mixed 64-bit number of three (splitmix64's finish)."""
     z = np.uint64(a) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(b) * np.uint64(0xD1B54A32D192ED03) + np.uint64(seed)
@@ -18,7 +19,7 @@ def _mix(a, b, seed):
     return z ^ (z >> np.uint64(31))
 
 
-@numba.njit(cache=True, fastmath={"reassoc", "contract"})
+@njit(cache=True, fastmath={"reassoc", "contract"})
 def _dot(a, b):
     total = np.float32(0)
     for k in range(len(a)):
@@ -26,7 +27,7 @@ def _dot(a, b):
     return total
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _compare(table, a, b):
     """Similarity of units a and b, 0 to 1; 0 if either is -1."""
     if a < 0 or b < 0:
@@ -50,18 +51,18 @@ def _compare(table, a, b):
     return min(max(total, 0.0), 1.0)
 
 
-@numba.njit(parallel=True, cache=True)
+@njit(parallel=True, cache=True)
 def rescore(start, found, table, depth):
     """(numbers, units, similarities), each list cut to `depth` and nearest first: the unit itself, then those of `found` (B, any) of similarity above 0. -1 is none."""
     size = len(found)
     numbers = np.zeros(size, np.int64)
     units, values = np.full((size, depth), -1, np.int32), np.zeros((size, depth), np.float32)
-    for chunk in numba.prange((size + CHUNK - 1) // CHUNK):
+    for chunk in prange((size + CHUNK - 1) // CHUNK):
         _rescore_chunk(chunk * CHUNK, min((chunk + 1) * CHUNK, size), start, found, table, numbers, units, values)
     return numbers, units, values
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _rescore_chunk(first, last, start, found, table, numbers, units, values):
     words = np.zeros(table.width)  # the unit's sparse vector, spread out
     similarities = np.zeros(found.shape[1], np.float32)
@@ -96,12 +97,12 @@ def _rescore_chunk(first, last, start, found, table, numbers, units, values):
         numbers[row] = number
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _worse(score, key, other_score, other_key):
     return score < other_score or (score == other_score and key < other_key)
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _sink(scores, keys, cells, size):
     """Restores the heap, worst at the root, after its root was replaced."""
     i = 0
@@ -119,7 +120,7 @@ def _sink(scores, keys, cells, size):
         i = child
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _push(scores, keys, cells, size, score, key, cell):
     """Adds to a heap that keeps the best `len(scores)`; returns its size."""
     if size == len(scores):
@@ -135,7 +136,7 @@ def _push(scores, keys, cells, size, score, key, cell):
     return size + 1
 
 
-@numba.njit(parallel=True, cache=True)
+@njit(parallel=True, cache=True)
 def rank_cells(start, stop, cells, near1, near2, table1, table2, weight, keep, scan, seed):
     """Most similar cells of the cells start..stop, best first: (numbers, cells (B, keep), similarities (B, keep)).
 
@@ -146,14 +147,14 @@ def rank_cells(start, stop, cells, near1, near2, table1, table2, weight, keep, s
     size = stop - start
     numbers = np.zeros(size, np.int64)
     best, similarity = np.full((size, keep), -1, np.int32), np.zeros((size, keep), np.float32)
-    for chunk in numba.prange((size + CHUNK - 1) // CHUNK):
+    for chunk in prange((size + CHUNK - 1) // CHUNK):
         span = (start + chunk * CHUNK, min(start + (chunk + 1) * CHUNK, stop))
         out = (numbers, best, similarity)
         _rank_chunk(span, start, cells, near1, near2, table1, table2, weight, scan, seed, out)
     return numbers, best, similarity
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _rank_chunk(span, start, cells, near1, near2, table1, table2, weight, scan, seed, out):
     numbers, best, similarity = out
     keep = best.shape[1]
@@ -235,7 +236,7 @@ def _rank_chunk(span, start, cells, near1, near2, table1, table2, weight, scan, 
             _sink(scores, keys, heap, place)
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _among(heap, size, cell):
     for i in range(size):
         if heap[i] == cell:
@@ -243,7 +244,7 @@ def _among(heap, size, cell):
     return False
 
 
-@numba.njit(parallel=True, cache=True)
+@njit(parallel=True, cache=True)
 def expand(start, stop, cells, numbers, best, similarity, top_k, seed):
     """From ranked cells to rows: (numbers, indices (B, top_k) ascending, weights), one for each row of the cells start..stop, in the order of `cells.rows`.
 
@@ -253,13 +254,13 @@ def expand(start, stop, cells, numbers, best, similarity, top_k, seed):
     found = np.zeros(last - first, np.int64)
     indices = np.zeros((last - first, top_k), np.int32)
     weights = np.zeros((last - first, top_k), np.float32)
-    for c in numba.prange(start, stop):
+    for c in prange(start, stop):
         out = (found, indices, weights)
         _expand_cell(c, first, cells, best[c - start, : numbers[c - start]], similarity[c - start], seed, out)
     return found, indices, weights
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _expand_cell(c, first, cells, best, similarity, seed, out):
     found, indices, weights = out
     top_k = indices.shape[1]

@@ -7,11 +7,11 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numba
 import numpy as np
 from scipy.sparse import csr_array
 
 from ..errors import InputError
+from .compiled import njit, prange
 
 FORMAT = 1
 DTYPES = {
@@ -267,19 +267,19 @@ def returns_of(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray) -> 
     return np.minimum(_returns(indptr, indices, weights, _row_sums(indptr, weights)), 1).astype(np.float32)
 
 
-@numba.njit(parallel=True, cache=True)
+@njit(parallel=True, cache=True)
 def _row_sums(indptr, weights):
     sums = np.zeros(len(indptr) - 1)
-    for i in numba.prange(len(sums)):
+    for i in prange(len(sums)):
         for e in range(indptr[i], indptr[i + 1]):
             sums[i] += weights[e]
     return sums
 
 
-@numba.njit(parallel=True, cache=True)
+@njit(parallel=True, cache=True)
 def _returns(indptr, indices, weights, sums):
     returns = np.zeros(len(sums))
-    for i in numba.prange(len(sums)):
+    for i in prange(len(sums)):
         total = 0.0
         for e in range(indptr[i], indptr[i + 1]):
             j = indices[e]
@@ -297,7 +297,7 @@ def _returns(indptr, indices, weights, sums):
     return returns
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _rows_ascend(indptr, indices):
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):

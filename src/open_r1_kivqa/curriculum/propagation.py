@@ -8,8 +8,8 @@ edges follow the columns, so the vector is read from front to back.
 """
 
 import numpy as np
-from numba import njit, prange
 
+from .compiled import njit, prange
 from .graph import SampleGraph
 
 BLOCK = 2**16  # columns whose numbers fit two bytes; vectors of no more are read in any order
