@@ -119,6 +119,24 @@ def test_the_other_ranks_only_follow_the_level(rows):
     assert other.difficulty.rollouts.sum() == 0
 
 
+def test_the_other_ranks_read_no_row(rows, monkeypatch):
+    def read(*args):
+        raise AssertionError("a row was read")
+
+    monkeypatch.setattr(Rows, "__getitem__", read)
+    settings = CurriculumArguments(curriculum=True, curriculum_window=24)
+    flags = {
+        "context_level": "retrieved",
+        "num_passages": 3,
+        "has_knowledge_base": True,
+        "group_size": GROUP,
+        "seed": 5,
+    }
+    assert build_curriculum(settings, rows, **flags, leads=False).level == "1"
+    with pytest.raises(AssertionError, match="a row was read"):
+        build_curriculum(settings, rows, **flags)
+
+
 @pytest.mark.parametrize("flags", [{}, {"curriculum_estimate": "paper"}, {"curriculum_balance": "question_type"}])
 def test_a_loaded_state_goes_on_the_same(rows, graph, flags, tmp_path):
     flags = {"curriculum_graph": graph, "curriculum_half_life": 5.0, **flags}

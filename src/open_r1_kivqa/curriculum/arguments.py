@@ -2,8 +2,9 @@
 
 import dataclasses
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from ..arguments import flag
 from ..errors import InputError
 from .levels import Levels, parse_levels
 
@@ -11,12 +12,6 @@ from .levels import Levels, parse_levels
 ESTIMATES = ("posterior", "paper")
 WEIGHTINGS = ("gaussian", "variance", "teaching", "uniform")
 BALANCES = ("none", "file", "question_type")
-
-
-def flag(default, help: str):
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata={"help": help})
-    return field(default=default, metadata={"help": help})
 
 
 @dataclass

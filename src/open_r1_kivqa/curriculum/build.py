@@ -7,7 +7,7 @@ from ..errors import InputError
 from .arguments import CurriculumArguments
 from .curriculum import STATE_FILE, Curriculum
 from .graph import SampleGraph
-from .shown import look
+from .shown import look, unread
 
 
 def build_curriculum(
@@ -26,7 +26,7 @@ def build_curriculum(
     Args:
         context_level, num_passages: what prompts show where the flags name no levels, and how many candidates "retrieved" shows.
         group_size: completions a prompt.
-        leads: whether this is rank 0, which alone needs the graph.
+        leads: whether this is rank 0, which alone needs the graph and looks at the rows.
 
     Raises:
         InputError: levels without a knowledge base, a window larger than the data, a graph of other rows, weights that are all zero.
@@ -36,6 +36,9 @@ def build_curriculum(
         raise InputError(
             f"--curriculum_levels {settings.curriculum_levels} shows passages, and there is no --knowledge_base: give it, or --curriculum_levels '' to choose samples alone."
         )
+    shown = (
+        look(rows, levels.names, num_passages, has_knowledge_base) if leads else unread(len(rows), len(levels.names))
+    )
     graph = None
     if settings.curriculum_graph and leads:
         path = settings.curriculum_graph
@@ -43,7 +46,7 @@ def build_curriculum(
     return Curriculum(
         rows.ids,
         rows.hashes,
-        look(rows, levels.names, num_passages, has_knowledge_base),
+        shown,
         levels,
         settings,
         group_size=group_size,

@@ -264,11 +264,12 @@ def returns_of(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray) -> 
     Args:
         indptr, indices, weights: (N+1,), (E,) ascending within a row, (E,) > 0.
     """
-    return np.minimum(_returns(indptr, indices, weights, _row_sums(indptr, weights)), 1).astype(np.float32)
+    return np.minimum(_returns(indptr, indices, weights, row_sums(indptr, weights)), 1).astype(np.float32)
 
 
 @njit(parallel=True, cache=True)
-def _row_sums(indptr, weights):
+def row_sums(indptr, weights):
+    """(N,) float64 sum of each row's weights."""
     sums = np.zeros(len(indptr) - 1)
     for i in prange(len(sums)):
         for e in range(indptr[i], indptr[i + 1]):

@@ -10,7 +10,7 @@ edges follow the columns, so the vector is read from front to back.
 import numpy as np
 
 from .compiled import njit, prange
-from .graph import SampleGraph
+from .graph import SampleGraph, row_sums
 
 BLOCK = 2**16  # columns whose numbers fit two bytes; vectors of no more are read in any order
 BAND = 2**10  # columns; a block has a whole number of bands
@@ -32,7 +32,7 @@ class Propagator:
         else:
             self._edges = _tiled(graph.indptr, graph.indices.view(np.uint32), graph.weights)
             self._one, self._four = _one_tiled, _four_tiled
-        sums = _row_sums(graph.indptr, graph.weights)
+        sums = row_sums(graph.indptr, graph.weights)
         self._inverse = np.divide(1, sums, out=np.zeros(self.size), where=sums > 0)
         self._returns = graph.returns
 
@@ -163,15 +163,6 @@ def _four(indptr, indices, weights, scale, read, out):
         out[i, 1] = scale[i] * b
         out[i, 2] = scale[i] * c
         out[i, 3] = scale[i] * d
-
-
-@njit(parallel=True, cache=True)
-def _row_sums(indptr, weights):
-    sums = np.zeros(len(indptr) - 1)
-    for i in prange(len(sums)):
-        for e in range(indptr[i], indptr[i + 1]):
-            sums[i] += weights[e]
-    return sums
 
 
 @njit(parallel=True, cache=True)
