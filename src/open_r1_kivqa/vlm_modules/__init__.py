@@ -2,11 +2,14 @@
 
 from ..errors import InputError
 from .base import PARTS, VLMModule
+from .glm import GLM4V
 from .internvl import InternVL
-from .qwen import Qwen3VL, QwenVL
+from .qwen import Qwen2VL, Qwen3VL, Qwen25VL
 
 MODULES: dict[str, VLMModule] = {
-    model_type: module for module in (QwenVL(), Qwen3VL(), InternVL()) for model_type in module.model_types
+    model_type: module
+    for module in (Qwen2VL(), Qwen25VL(), Qwen3VL(), InternVL(), GLM4V())
+    for model_type in module.model_types
 }
 
 __all__ = ["MODULES", "PARTS", "VLMModule", "module_for"]

@@ -7,10 +7,14 @@ about a family is transformers' and TRL's own. docs/add_a_model_family.md shows 
 from ..errors import InputError
 
 PARTS = ("vision", "projector", "language")
+THOUSANDTHS = (
+    1000,
+    1000,
+)  # the frame of families that write coordinates in thousandths of the image's width and height
 
 
 class VLMModule:
-    """One family. Subclasses set the class attributes and define `limit_images` and `num_image_tokens`.
+    """One family. Subclasses set the class attributes and define `limit_images`, `num_image_tokens` and `frame`.
 
     `vision`, `projector` and `language` hold prefixes of parameter names as `model.named_parameters()` gives them; where two prefixes match, the longer one decides (a projector may live inside the vision
     tower).
@@ -31,6 +35,12 @@ class VLMModule:
 
     def num_image_tokens(self, processor, width: int, height: int) -> int:
         """Number of tokens that the processor puts in place of one image placeholder of the chat template, for an image of width x height pixels."""
+        raise NotImplementedError
+
+    def frame(self, processor, width: int, height: int) -> tuple[int, int]:
+        """(width, height) of the frame in which the family's checkpoints learnt to write boxes, for an image of width x height pixels: a box [x1, y1, x2, y2] of the model has x up to the frame's width and y
+        up to its height. The image's own pixels are the model's times width / frame width and height / frame height (see `boxes.BoxScale`).
+        """
         raise NotImplementedError
 
     def parameter_part(self, name: str) -> str:

@@ -1,10 +1,12 @@
 """InternVL 2.5 to 3.5 in transformers' own form (checkpoints ending in -hf): an image is cut into tiles of one size, plus a thumbnail when there is more than one."""
 
 from ..errors import InputError
-from .base import VLMModule
+from .base import THOUSANDTHS, VLMModule
 
 
 class InternVL(VLMModule):
+    """Writes boxes in thousandths of the whole image, not of a tile: <box>[[x1, y1, x2, y2]]</box> with coordinates from 0 to 1000 (its documentation, chat data format, grounding data)."""
+
     family = "InternVL"
     model_types = ("internvl",)
     vision = ("model.vision_tower",)
@@ -27,3 +29,6 @@ class InternVL(VLMModule):
         # <img> and </img> around the tiles' tokens. The processor cuts into tiles unless told otherwise, whatever its image processor's own default says.
         tiles = processor.image_processor.get_number_of_image_patches(height, width, {"crop_to_patches": True})
         return 2 + processor.image_seq_length * tiles
+
+    def frame(self, processor, width: int, height: int) -> tuple[int, int]:
+        return THOUSANDTHS
