@@ -12,6 +12,8 @@ import math
 import numpy as np
 from rich.table import Table
 
+from .boxes import box_measures
+
 MEASURES = {
     "accuracy": "correct_lenient",
     "accuracy_strict": "correct_strict",
@@ -19,6 +21,9 @@ MEASURES = {
     "pick": "pick",
     "copy": "copy",
 }
+SHOWN = {"accuracy_strict": "strict", "format": "format", "pick": "pick", "copy": "copy"}  # measure: column
+SHOWN |= {"iou": "IoU", "AP": "AP", "AP50": "AP50", "AP_strict": "AP strict"}
+ALWAYS_SHOWN = ("accuracy_strict", "format")
 RESAMPLES = 1000
 
 
@@ -29,6 +34,8 @@ def summarise(records: list[dict], *, seed: int = 0, resamples: int = RESAMPLES)
     [0, 1], None where nothing counts), "n" (rows), "entities", "interval" ([low, high] of the accuracy) and "question_types" ({type: accuracy}) are those of the setting
     `normal`; each other setting evaluated stands by its name with its accuracy; "settings" has the measures of each setting. "gain" is the accuracy under `normal` minus that
     under `wrong_image`, with "gain_interval".
+
+    Where rows have one box as answer, "iou" is the mean IoU; where they have lists of boxes, "AP", "AP50" and "AP_strict" are those of `box_measures`, over all rows at once.
     """
     splits: dict[str, dict[str, list[dict]]] = {}
     for record in records:
@@ -43,6 +50,9 @@ def _summarise_split(by_setting: dict[str, list[dict]], seed: int, resamples: in
     settings, drawn = {}, {}
     for setting, records in by_setting.items():
         measures = {name: macro_average(records, key) for name, key in MEASURES.items()}
+        one_box = [record for record in records if "iou" in record]
+        measures |= {"iou": macro_average(one_box, "iou")} if one_box else {}
+        measures |= box_measures(records)
         sums, counts = _tally(records, "correct_lenient", entities)
         drawn[setting] = macro(draws @ sums, draws @ counts)
         settings[setting] = measures | {
@@ -108,11 +118,13 @@ def score_table(summary: dict) -> Table:
     """The summary for the terminal: a line for each split and setting, then the gain and the baselines of the split. Figures are percentages."""
     title = "Accuracy (answers read leniently, mean over question types) with its 95 % interval"
     table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
-    for column in ("split", "setting", "rows", "accuracy", "", "strict", "format", "pick", "copy"):
+    every = [measures for scores in summary["splits"].values() for measures in scores["settings"].values()]
+    shown = [name for name in SHOWN if name in ALWAYS_SHOWN or any(one.get(name) is not None for one in every)]
+    for column in ("split", "setting", "rows", "accuracy", "", *(SHOWN[name] for name in shown)):
         table.add_column(column, justify="left" if column in ("split", "setting") else "right", no_wrap=True)
     for split, scores in summary["splits"].items():
         for setting, measures in scores["settings"].items():
-            figures = [_percent(measures[key]) for key in ("accuracy_strict", "format", "pick", "copy")]
+            figures = [_percent(measures.get(name)) for name in shown]
             accuracy, interval = _percent(measures["accuracy"]), _percents(measures["interval"])
             table.add_row(split, setting, str(measures["n"]), accuracy, interval, *figures)
         if "gain" in scores:
