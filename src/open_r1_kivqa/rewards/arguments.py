@@ -1,0 +1,157 @@
+"""Flags of the rewards, for TRL's parser like the others in `arguments.py`: `JudgeArguments` for evaluation, `RewardArguments` for training."""
+
+import dataclasses
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..arguments import flag, refuse_below
+from ..errors import InputError
+
+OURS = ("model", "messages", "stream", "n")  # fields of a request that --judge_request leaves alone
+LONGEST_NGRAM = 50
+
+
+@dataclass
+class JudgeArguments:
+    """The language model that scores the rows of method `llm`. All flags but `judge_url` act only together with it."""
+
+    judge_url: str | None = flag(
+        None,
+        "Base URL of the endpoint that judges rows of method llm, as http://localhost:8000/v1: any that speaks OpenAI's chat completions. See docs/llm_judge.md.",
+    )
+    judge_model: str | None = flag(None, "Name of the judge's model at that endpoint.")
+    judge_api_key_env: str | None = flag(
+        None, "NAME of the environment variable that holds the endpoint's key, never the key itself. Default: no key."
+    )
+    judge_timeout: float = flag(30.0, "Seconds that the judge may take for one try.")
+    judge_retries: int = flag(
+        3, "More tries after a failed one (no connection, too late, status 408, 409, 429 or 5xx), with growing waits."
+    )
+    judge_concurrency: int = flag(16, "Most questions that one process has open at the judge at the same time.")
+    judge_cache: str | None = flag(
+        None, "Folder that keeps verdicts for later runs; processes and machines may share it. Default: memory only."
+    )
+    judge_max_answer_chars: int = flag(1000, "The judge sees at most so many characters of an answer.")
+    judge_request: dict | str | None = flag(
+        None,
+        'More fields of each request as a JSON object; null takes one out. Set beforehand are {"temperature": 0, "max_tokens": 16}, too few for a judge that reasons.',
+    )
+
+    def __post_init__(self):
+        if self.judge_url is None:
+            self._refuse_flags_without_judge()
+            return
+        self._check_url()
+        if not self.judge_model:
+            raise InputError("--judge_model is missing: name the model that --judge_url serves and that judges.")
+        if self.judge_api_key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.judge_api_key_env):
+            # The value may be a key, so it is not repeated.
+            raise InputError(
+                "--judge_api_key_env is not the name of an environment variable: put the key into one, as export JUDGE_KEY=…, and give its name, JUDGE_KEY."
+            )
+        if not 0 < self.judge_timeout < math.inf:
+            raise InputError(f"--judge_timeout {self.judge_timeout}: a number of seconds above 0 is wanted.")
+        refuse_below(self, 0, "judge_retries")
+        refuse_below(self, 1, "judge_concurrency", "judge_max_answer_chars")
+        self.judge_request = self._read_request()
+
+    def _refuse_flags_without_judge(self):
+        for one in dataclasses.fields(JudgeArguments):
+            if getattr(self, one.name) != one.default:
+                raise InputError(f"--{one.name} acts only with a judge: add --judge_url, or leave it out.")
+
+    def _check_url(self):
+        """InputError for what is no base URL. One with a password in it is refused without being repeated: flags are written into manifests."""
+        try:
+            url = urlsplit(self.judge_url)
+            host, _ = url.hostname, url.port
+        except ValueError:
+            host = None
+        if host is None or url.scheme not in ("http", "https"):
+            raise InputError("--judge_url is no http or https address: give one like http://localhost:8000/v1.")
+        if "@" in url.netloc or url.query or url.fragment:
+            raise InputError(
+                "--judge_url has a password, a query or a fragment in it: give the plain base URL, and the key by --judge_api_key_env."
+            )
+        if url.path.rstrip("/").endswith("/completions"):
+            raise InputError(
+                f"--judge_url {self.judge_url} is the address of one call: leave /chat/completions out, it is added."
+            )
+
+    def _read_request(self) -> dict:
+        fields = self.judge_request
+        if isinstance(fields, str):
+            try:
+                fields = json.loads(fields)
+            except ValueError as error:
+                raise InputError(f"--judge_request {fields!r} is not JSON ({error}).") from error
+        if fields is None:
+            return {}
+        if not isinstance(fields, dict):
+            raise InputError(f"--judge_request {self.judge_request!r}: a JSON object is wanted.")
+        for name in OURS:
+            if name in fields:
+                raise InputError(f"--judge_request sets {name!r}, which is this library's own: leave it out.")
+        return fields
+
+
+@dataclass
+class RewardArguments(JudgeArguments):
+    """The judge, and the settings of the rewards `length` and `repetition`."""
+
+    cosine_max_tokens: int = flag(1024, "Reward length: the completion's tokens at which its curve ends.")
+    cosine_correct: list[float] = flag(
+        [1.0, 0.5], "Reward length of a right answer: with no token, and with --cosine_max_tokens or more."
+    )
+    cosine_wrong: list[float] = flag(
+        [-0.5, 0.0], "Reward length of a wrong answer: with no token, and with --cosine_max_tokens or more."
+    )
+    cosine_threshold: float = flag(
+        0.5, "Reward length: an answer is right if its accuracy is at least this (boxes score between 0 and 1)."
+    )
+    repetition_ngram: int = flag(6, "Reward repetition: words that follow each other and are counted as one.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        refuse_below(self, 1, "cosine_max_tokens")
+        for name in ("cosine_correct", "cosine_wrong"):
+            ends = getattr(self, name)
+            if len(ends) != 2 or not all(map(math.isfinite, ends)):
+                raise InputError(
+                    f"--{name} {' '.join(map(str, ends))}: two finite numbers are wanted, for no token and for the most."
+                )
+        if max(self.cosine_wrong) > min(self.cosine_correct):
+            raise InputError(
+                f"--cosine_wrong reaches {max(self.cosine_wrong)} and --cosine_correct {min(self.cosine_correct)}: a wrong answer must never earn more than a right one."
+            )
+        if not 0 < self.cosine_threshold <= 1:
+            raise InputError(f"--cosine_threshold {self.cosine_threshold}: a score above 0, at most 1, is wanted.")
+        if not 1 <= self.repetition_ngram <= LONGEST_NGRAM:
+            raise InputError(f"--repetition_ngram {self.repetition_ngram}: 1 to {LONGEST_NGRAM} words are wanted.")
+
+    def refuse_idle(self, reward_funcs: list[str]) -> None:
+        """InputError for a setting of a reward that `reward_funcs` does not name."""
+        plain = RewardArguments()
+        for one in dataclasses.fields(self):
+            reward = {"cosine": "length", "repetition": "repetition"}.get(one.name.partition("_")[0])
+            if reward and reward not in reward_funcs and getattr(self, one.name) != getattr(plain, one.name):
+                raise InputError(
+                    f"--{one.name} acts only with the reward {reward}: add it to --reward_funcs, or leave it out."
+                )
+
+    def length_options(self) -> dict[str, Any]:
+        """Keywords of `rewards.length.length_reward`."""
+        return {
+            "max_tokens": self.cosine_max_tokens,
+            "correct_range": tuple(self.cosine_correct),
+            "wrong_range": tuple(self.cosine_wrong),
+            "threshold": self.cosine_threshold,
+        }
+
+    def repetition_options(self) -> dict[str, Any]:
+        """Keywords of `rewards.repetition.repetition_reward`."""
+        return {"ngram": self.repetition_ngram}

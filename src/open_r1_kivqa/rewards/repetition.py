@@ -1,0 +1,32 @@
+"""A penalty for repeating oneself, as a share of what was said before."""
+
+import re
+from typing import Any
+
+from open_r1_kivqa.rewards.extraction import completion_text, lenient_answer
+
+# Scripts written without spaces between words: Thai, Lao, Tibetan, Myanmar, Khmer, kana, Han with its extensions.
+UNSPACED = (
+    "\u0e00-\u0eff\u0f00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+# One such character is a word, and so are at most 32 others in a row: "!!!!!!…" without end is repetition too.
+WORD = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]{{1,32}}")
+
+
+def repeated_share(text: str, ngram: int = 6) -> float:
+    """Share of the text's runs of `ngram` words that occurred before in it, 0 to below 1; 0 for a text of fewer words. Case does not matter. Linear in the text."""
+    words = WORD.findall(text.lower())
+    total = len(words) - ngram + 1
+    if total < 1:
+        return 0.0
+    return 1 - len(set(zip(*(words[i:] for i in range(ngram)), strict=False))) / total
+
+
+def repetition_reward(prompts: list, completions: list[Any], *, ngram: int = 6, **kwargs) -> list[float]:
+    """From 0.0 (nothing repeated) down to above -1.0 for each completion: minus the share of its labels that repeat an earlier one if its answer is a list of detections, else minus
+    the share of repeated runs of `ngram` words in the whole completion."""
+    return [-_repeated(completion_text(completion), ngram) for completion in completions]
+
+
+def _repeated(text: str, ngram: int) -> float:
+    return repeated_share(text, ngram)
