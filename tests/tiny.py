@@ -1,7 +1,7 @@
 """Tiny models of every family we train: the real architecture and processor classes, random weights, a tokenizer trained here.
 
 `make_tiny(family, folder)` writes a folder that `from_pretrained` reads like any checkpoint: float32, two layers each of hidden size 64 (text) and 32 (vision), about
-500 tokens, under 1 MB, made in about a second and the same every time. Images cost few tokens: a 56 x 56 picture is 4 tokens for Qwen2/2.5-VL and InternVL (one 56 x 56 tile).
+500 tokens, under 1 MB, made in about a second and the same every time. Images cost few tokens: a 56 x 56 picture is 4 tokens for Qwen2/2.5-VL, GLM-4.1V and InternVL (one 56 x 56 tile).
 """
 
 import json
@@ -12,6 +12,11 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     GenerationConfig,
+    Glm4vConfig,
+    Glm4vForConditionalGeneration,
+    Glm4vImageProcessor,
+    Glm4vProcessor,
+    Glm4vVideoProcessor,
     GotOcr2ImageProcessor,
     InternVLConfig,
     InternVLForConditionalGeneration,
@@ -32,7 +37,7 @@ from transformers import (
     Qwen3VLVideoProcessor,
 )
 
-FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl")
+FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "glm4v")
 
 CORPUS = """What is the capital of this country? The capital is Paris. Which river flows through the city? Answer in one word.
 <think>The picture shows a flag with three stripes: red, white and blue. The passage says that the currency is the euro.</think>
@@ -40,7 +45,7 @@ CORPUS = """What is the capital of this country? The capital is Paris. Which riv
 You answer questions about pictures from the passages. First think, then give the answer. Passage 1: population, area, border, language.
 France Germany Italy Spain Norway Japan Brazil Canada Kenya India Peru Chad Oman Fiji Cuba"""
 
-# ChatML, as all four families speak it; an image block becomes the family's placeholder, which the processor widens to the image's tokens.
+# ChatML, as all families but GLM speak it; an image block becomes the family's placeholder, which the processor widens to the image's tokens.
 CHAT_TEMPLATE = """{%- for message in messages -%}
 {{- '<|im_start|>' + message['role'] + '\\n' -}}
 {%- if message['content'] is string -%}{{- message['content'] -}}
@@ -53,9 +58,31 @@ CHAT_TEMPLATE = """{%- for message in messages -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"""
 
+# As GLM-4.1V's own: it reads blocks in user turns only, and nothing stands after a response.
+GLM_TEMPLATE = """[gMASK]<sop>
+{%- for message in messages -%}
+{{- '<|' + message['role'] + '|>\\n' -}}
+{%- if message['role'] == 'user' and message['content'] is not string -%}
+{%- for block in message['content'] -%}
+{%- if block['type'] == 'image' -%}{{- '<|begin_of_image|><|image|><|end_of_image|>' -}}{%- elif block['type'] == 'text' -%}{{- block['text'] -}}{%- endif -%}
+{%- endfor -%}
+{%- else -%}{{- message['content'] -}}{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|assistant|>\\n' -}}{%- endif -%}"""
+
 CHAT_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 QWEN_IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 QWEN_TOKENS = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+GLM_TOKENS = ["[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"]
+GLM_IMAGE_TOKENS = {
+    "image_start_token_id": "<|begin_of_image|>",
+    "image_end_token_id": "<|end_of_image|>",
+    "video_start_token_id": "<|begin_of_video|>",
+    "video_end_token_id": "<|end_of_video|>",
+    "image_token_id": "<|image|>",
+    "video_token_id": "<|video|>",
+}
+GLM_TAGS = ["<think>", "</think>", "<answer>", "</answer>"]  # tokens of their own, but no special ones
 INTERNVL_TOKENS = {
     "start_image_token": "<img>",
     "end_image_token": "</img>",
@@ -84,6 +111,7 @@ def make_tiny(family: str, folder: str | Path) -> str:
         "qwen2_5_vl": (_qwen2_5_vl, _qwen2_processor(Qwen2_5_VLProcessor), Qwen2_5_VLForConditionalGeneration),
         "qwen3_vl": (_qwen3_vl, _qwen3_processor, Qwen3VLForConditionalGeneration),
         "internvl": (_internvl, _internvl_processor, InternVLForConditionalGeneration),
+        "glm4v": (_glm4v, _glm4v_processor, Glm4vForConditionalGeneration),
     }[family]
     processor = build_processor()
     tokenizer = processor.tokenizer
@@ -95,15 +123,18 @@ def make_tiny(family: str, folder: str | Path) -> str:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = model_class(build_config(text, tokenizer)).float()
+    ends = [tokenizer.eos_token_id]
+    if family == "glm4v":
+        ends += tokenizer.convert_tokens_to_ids(["<|user|>", "<|observation|>", "</answer>"])
     model.generation_config = GenerationConfig(
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, bos_token_id=None
+        eos_token_id=ends, pad_token_id=tokenizer.pad_token_id, bos_token_id=None
     )
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return str(folder)
 
 
-def tiny_tokenizer(special: list[str], **named) -> Qwen2Tokenizer:
+def tiny_tokenizer(special: list[str], end: str = "<|im_end|>", **named) -> Qwen2Tokenizer:
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -113,7 +144,7 @@ def tiny_tokenizer(special: list[str], **named) -> Qwen2Tokenizer:
     )
     state = json.loads(bpe.model.__getstate__())
     tokenizer = Qwen2Tokenizer(
-        vocab=state["vocab"], merges=[tuple(pair) for pair in state["merges"]], eos_token="<|im_end|>", **named
+        vocab=state["vocab"], merges=[tuple(pair) for pair in state["merges"]], eos_token=end, **named
     )
     tokenizer.add_tokens([AddedToken(token, special=True) for token in CHAT_TOKENS + special])
     return tokenizer
@@ -149,6 +180,17 @@ def _internvl_processor() -> InternVLProcessor:
         video_processor=InternVLVideoProcessor(size={"height": 56, "width": 56}),
         image_seq_length=4,
         chat_template=CHAT_TEMPLATE.replace("IMAGE", "<IMG_CONTEXT>\\n"),
+    )
+
+
+def _glm4v_processor() -> Glm4vProcessor:
+    tokenizer = tiny_tokenizer([*GLM_TOKENS, *GLM_IMAGE_TOKENS.values()], end="<|endoftext|>")
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in GLM_TAGS])
+    return Glm4vProcessor(
+        image_processor=Glm4vImageProcessor(size={"shortest_edge": 2 * 28 * 28, "longest_edge": 2 * 112 * 112}),
+        tokenizer=tokenizer,
+        video_processor=Glm4vVideoProcessor(),
+        chat_template=GLM_TEMPLATE,
     )
 
 
@@ -217,6 +259,21 @@ def _internvl(text: dict, tokenizer) -> InternVLConfig:
         tie_word_embeddings=True,
         dtype="float32",
     )
+
+
+def _glm4v(text: dict, tokenizer) -> Glm4vConfig:
+    vision = {
+        "depth": 2,
+        "hidden_size": 32,
+        "num_heads": 2,
+        "intermediate_size": 64,
+        "out_hidden_size": 64,
+        "image_size": 56,
+        "patch_size": 14,
+    }
+    text = text | {"rope_parameters": MROPE | {"partial_rotary_factor": 0.5, "mrope_section": [2, 3, 3]}}
+    ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in GLM_IMAGE_TOKENS.items()}
+    return Glm4vConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, dtype="float32", **ids)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tiny import FAMILIES
+from tokenizers import AddedToken
 
 from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.vlm_modules import module_for
@@ -49,7 +50,7 @@ def test_folder_without_config(tmp_path):
     with pytest.raises(InputError, match="checkpoint-20: give one of these"):
         load_config(str(tmp_path))
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(InputError, match="LoRA adapter"):
+    with pytest.raises(InputError, match="LoRA adapter.*kivqa merge-lora --adapter_name_or_path"):
         load_config(str(tmp_path))
 
 
@@ -90,6 +91,15 @@ def test_remote_code_is_refused_and_never_run(folder, tmp_path):
 def test_processor_without_chat_template(folder):
     (folder / "chat_template.jinja").unlink()
     with pytest.raises(InputError, match="no chat template"):
+        load_processor(str(folder))
+
+
+def test_tokenizer_that_drops_the_tags(folder):
+    """Special tokens are left out of decoded completions: every answer would be lost."""
+    tokenizer = load_processor(str(folder)).tokenizer
+    tokenizer.add_tokens([AddedToken("</answer>", special=True)])
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(InputError, match="for special tokens and drops them .*becomes '<think>a</think><answer>b'"):
         load_processor(str(folder))
 
 

@@ -26,6 +26,9 @@ class VLMModule:
     projector: tuple[str, ...]
     language: tuple[str, ...]
 
+    def prepare(self, processor) -> None:
+        """Mends what in the family's processor doesn't fit how TRL calls it. The processor is saved with every checkpoint, so this may meet one that it has mended before."""
+
     def limit_images(self, processor, *, min_pixels=None, max_pixels=None, max_anyres_num=None) -> None:
         """Sets how large an image may become, on the processor itself, so that it is saved with every checkpoint. None leaves the processor's own setting.
 

@@ -6,6 +6,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, PretrainedConfig, ProcessorMixin
 
 from ..errors import InputError
+from ..rewards.extraction import FORM_TAG
 from . import module_for
 
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -33,7 +34,7 @@ def load_processor(
 ) -> ProcessorMixin:
     """The checkpoint's processor, padding on the left (completions are appended on the right), with the image limits set (see VLMModule.limit_images).
 
-    Raises InputError for a checkpoint without image processor or chat template, and for a limit that its family has no use for.
+    Raises InputError for a checkpoint without image processor or chat template, for a tokenizer that drops the answer's tags, and for a limit that its family has no use for.
     """
     module = module_for(load_config(path, revision=revision))
     try:
@@ -54,6 +55,8 @@ def load_processor(
     tokenizer.padding_side = "left"
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
+    module.prepare(processor)
+    _check_tags(path, tokenizer)
     module.limit_images(processor, min_pixels=min_pixels, max_pixels=max_pixels, max_anyres_num=max_anyres_num)
     return processor
 
@@ -91,12 +94,23 @@ def load_model(path: str, *, dtype="float32", attn_implementation: str | None = 
     return model
 
 
+def _check_tags(path: str, tokenizer) -> None:
+    """Completions are decoded without special tokens: tags among them would be lost to every reward."""
+    form = "<think>a</think><answer>b</answer>"
+    read = tokenizer.decode(tokenizer.encode(form, add_special_tokens=False), skip_special_tokens=True)
+    if FORM_TAG.findall(read) != FORM_TAG.findall(form):
+        raise InputError(
+            f"The tokenizer of {path!r} takes some of the tags <think>, </think>, <answer>, </answer> for special tokens and drops them ({form!r} becomes {read!r}), so no answer could be found in a "
+            'completion: set "special": false for them in its tokenizer.json and tokenizer_config.json.'
+        )
+
+
 def _check_folder(folder: Path) -> None:
     names = {entry.name for entry in folder.iterdir()}
     if "config.json" not in names:
         if "adapter_config.json" in names:
             raise InputError(
-                f"{folder} holds a LoRA adapter, not a model: give its base model as --model_name_or_path, and the adapter to evaluation as --adapter_name_or_path; to train on, merge it first (peft's merge_and_unload)."
+                f"{folder} holds a LoRA adapter, not a model: give its base model as --model_name_or_path, and the adapter to evaluation as --adapter_name_or_path; to train on or to use it elsewhere, merge it first (kivqa merge-lora --adapter_name_or_path {folder} --output_dir ...)."
             )
         checkpoints = sorted(name for name in names if name.startswith("checkpoint-"))
         hint = f" It holds {', '.join(checkpoints)}: give one of these." if checkpoints else ""
