@@ -171,7 +171,7 @@ def train(arm: str, seed: int, folder: Path, budget: int, eval_rows: int) -> dic
         "report_to": "none",
     }
     argv = [word for name, value in flags.items() if value is not None for word in (f"--{name}", str(value))]
-    data, model_args, curriculum_args, args = parse(grpo_jsonl.FLAGS, argv)
+    data, model_args, curriculum_args, _, args = parse(grpo_jsonl.FLAGS, argv)
     rewards = load_reward_functions(args.reward_funcs, answer_extraction=args.answer_extraction)
     _, rows, held_out, prompting = recipe.before_the_model(data, model_args, args, frozenset())
     curriculum = recipe.curriculum_before_the_model(curriculum_args, data, args, rows, rewards, None)

@@ -44,7 +44,7 @@ def run(arguments) -> dict:
     make_graph(graph)
     argv = f"--config {CONFIG} --model_name_or_path {demo.CHECKPOINT} --data_file_paths {demo.TRAIN} --image_folders {demo.IMAGES} --knowledge_base {demo.KNOWLEDGE} "
     argv += f"--curriculum_graph {graph} --output_dir {folder} --max_steps {arguments.steps} --seed {arguments.seed} --save_strategy no --report_to none"
-    data_args, model_args, curriculum_args, args = parse(grpo_jsonl.FLAGS, argv.split())
+    data_args, model_args, curriculum_args, _, args = parse(grpo_jsonl.FLAGS, argv.split())
     rewards = load_reward_functions(args.reward_funcs, answer_extraction=args.answer_extraction)
     _, rows, _, prompting = recipe.before_the_model(data_args, model_args, args, frozenset())
     curriculum = recipe.curriculum_before_the_model(curriculum_args, data_args, args, rows, rewards, None)

@@ -20,6 +20,7 @@ from open_r1_kivqa.arguments import (
 from open_r1_kivqa.curriculum.arguments import CurriculumArguments
 from open_r1_kivqa.entry import parse_some
 from open_r1_kivqa.errors import InputError
+from open_r1_kivqa.rewards.arguments import JudgeArguments, RewardArguments
 
 SOURCE = Path(__file__).parents[1] / "src" / "open_r1_kivqa"
 GRPO = (DataArguments, VLMModelConfig, VLMGRPOConfig)
@@ -69,8 +70,9 @@ VLM_R1 = {
     "log_completions": "true",
     "resume_from_checkpoint": "true",
     "sync_ref_model": "false",
+    "data_seed": "42",
+    "is_reward_customized_from_vlm_module": "true",
     "arrow_cache_dir": None,
-    "is_reward_customized_from_vlm_module": None,
 }
 
 
@@ -98,6 +100,7 @@ def own_fields():
     """Flags that TRL doesn't have."""
     stock = {field.name for kind in (GRPOConfig, SFTConfig, ModelConfig) for field in fields(kind)}
     kinds = (DataArguments, VLMModelConfig, VLMGRPOConfig, VLMSFTConfig, EvaluationArguments, CurriculumArguments)
+    kinds += (JudgeArguments, RewardArguments)
     return sorted({field.name for kind in kinds for field in fields(kind)} - stock)
 
 

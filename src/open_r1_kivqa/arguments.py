@@ -13,6 +13,7 @@ from trl import GRPOConfig, ModelConfig, SFTConfig
 from .data.samples import refuse_reserved
 from .errors import InputError
 from .knowledge.context import check_level
+from .rewards.methods import TASK_METHODS
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")  # TRL's
 BEST = ("eval_accuracy", "eval_accuracy_strict", "eval_format")  # what greedy evaluation measures
@@ -44,7 +45,8 @@ class DataArguments:
     )
     reward_method: str | None = flag(
         None,
-        "How answers are scored: one method for each data file, separated by ':', or one for all, held-out files too. A row's own accu_reward_method goes first.",
+        "How answers are scored: one method for each data file, separated by ':', or one for all, held-out files too. A row's own accu_reward_method goes first. "
+        "Default: by --task_type, rec iou, ovd od_ap, math math, gui all_match; else 'default'. All of them: docs/rewards.md.",
     )
     knowledge_base: str | None = flag(
         None, "jsonl file of articles; passages named by a row's candidates and evidence are shown in its prompt."
@@ -99,6 +101,8 @@ class DataArguments:
         refuse_reserved(self.system_prompt or "", "--system_prompt")
         if self.task_type is None:
             self.task_type = "kivqa" if self.knowledge_base else "default"
+        if self.reward_method is None:
+            self.reward_method = TASK_METHODS.get(self.task_type)
 
 
 @dataclass
@@ -165,6 +169,11 @@ class OursInTrainer:
                 "--eval_on_start needs --eval_steps and held-out rows (--val_split_ratio or --eval_data_file_paths)."
             )
 
+    @property
+    def sampling_seed(self) -> int:
+        """What the order of rows is drawn from: --data_seed, or --seed without it."""
+        return self.seed if self.data_seed is None else self.data_seed
+
     def _after_stock_checks(self):
         """`report_to` is a list by now."""
         from transformers.integrations import get_available_reporting_integrations
@@ -194,7 +203,8 @@ class VLMGRPOConfig(OursInTrainer, GRPOConfig):
         "Which part of a completion the accuracy reward reads: 'strict' (the one answer block after the one </think>) or 'lenient' (the last answer block, else the last line).",
     )
     is_reward_customized_from_vlm_module: bool = flag(
-        False, "VLM-R1's flag; refused: give the reward by name in --reward_funcs."
+        False,
+        "VLM-R1's flag: with --task_type rec the reward 'format' is 'format_rec', which also wants a box as json. Refused for other tasks, which have no such reward.",
     )
     log_multimodal: bool = flag(
         False, "Must stay off: TRL gathers images on the ranks that have some, and hangs when others have none."
@@ -204,10 +214,6 @@ class VLMGRPOConfig(OursInTrainer, GRPOConfig):
 
     def __post_init__(self):
         self._before_stock_checks()
-        if self.is_reward_customized_from_vlm_module:
-            raise InputError(
-                "--is_reward_customized_from_vlm_module picks a reward by the model's family: name the reward itself in --reward_funcs or --reward_method."
-            )
         refuse_below(self, 1, "num_iterations", "steps_per_generation", "generation_batch_size")
         refuse_below(self, 1, "max_completion_length", "eval_batch_size_greedy", "eval_max_rows")
         if not self.temperature > 0:

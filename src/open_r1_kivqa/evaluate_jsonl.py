@@ -16,24 +16,30 @@ from pathlib import Path
 from open_r1_kivqa.arguments import DataArguments, EvaluationArguments, VLMModelConfig, world_size
 from open_r1_kivqa.entry import parse, run
 from open_r1_kivqa.errors import InputError
+from open_r1_kivqa.rewards.arguments import JudgeArguments
 
-FLAGS = (DataArguments, VLMModelConfig, EvaluationArguments)
+FLAGS = (DataArguments, VLMModelConfig, JudgeArguments, EvaluationArguments)
 MODEL_FLAGS = ("model_name_or_path", "model_revision", "dtype", "attn_implementation")
 MODEL_FLAGS += ("min_pixels", "max_pixels", "max_anyres_num")
 
 
 def main(argv: list[str] | None = None) -> dict:
     """Check flags and data, then `evaluate`. Returns the summary."""
-    data_args, model_args, args = parse(FLAGS, argv)
+    data_args, model_args, judge_args, args = parse(FLAGS, argv)
 
     from open_r1_kivqa.data.checks import ensure_checked
 
     refuse(model_args, args)
-    return evaluate(data_args, model_args, args, ensure_checked(data_args, model_args))
+    bad_rows = ensure_checked(data_args, model_args, has_judge=judge_args.judge_url is not None)
+    return evaluate(data_args, model_args, judge_args, args, bad_rows)
 
 
 def evaluate(
-    data_args: DataArguments, model_args: VLMModelConfig, args: EvaluationArguments, bad_rows=frozenset()
+    data_args: DataArguments,
+    model_args: VLMModelConfig,
+    judge_args: JudgeArguments,
+    args: EvaluationArguments,
+    bad_rows=frozenset(),
 ) -> dict:
     """Answer what isn't answered yet, score, write and print. Returns the summary, on every rank."""
     from rich.console import Console
@@ -47,6 +53,7 @@ def evaluate(
     from open_r1_kivqa.manifest import file_hash, read_manifest
     from open_r1_kivqa.prompts import load_template
     from open_r1_kivqa.recipe import at_most, load_rows, open_knowledge, write_run_manifest
+    from open_r1_kivqa.rewards.judge import Judge
     from open_r1_kivqa.trainer.checkpoints import write_json
 
     settings = parse_settings(args.settings)
@@ -70,7 +77,7 @@ def evaluate(
 
     def write_manifest(place: str) -> None:
         placed = dataclasses.replace(args, output_dir=place)
-        write_run_manifest("evaluate_jsonl", (data_args, model_args, placed), template)
+        write_run_manifest("evaluate_jsonl", (data_args, model_args, judge_args, placed), template)
         if args.adapter_name_or_path:  # its content decides the answers as the model's does
             manifest = read_manifest(place)
             files = sorted(Path(args.adapter_name_or_path).glob("adapter_*"))
@@ -84,9 +91,11 @@ def evaluate(
         finished = read_finished(folder)
         return {"pending": [job for job in jobs if job not in finished]}
 
+    judge = Judge.from_flags(judge_args)
     pending = once_per_launch("start of evaluation", start)["pending"]
     if pending:
         prompting = shown | {"template": template, "system_prompt": data_args.system_prompt, "pictures": pictures}
+        prompting["judge"] = judge
         answer(rows, pending, model_args, args, prompting)
 
     def conclude() -> dict:
@@ -113,8 +122,10 @@ def answer(rows, jobs: list[tuple[str, str]], model_args, args: EvaluationArgume
     from open_r1_kivqa.evaluation.predict import predict
     from open_r1_kivqa.evaluation.records import RankFile
     from open_r1_kivqa.recipe import load_model_and_processor
+    from open_r1_kivqa.vlm_modules.boxes import BoxScale
 
-    model, _, processor = load_model_and_processor(model_args)
+    model, module, processor = load_model_and_processor(model_args)
+    prompting = prompting | {"box_scale": BoxScale(module, processor)}
     if args.adapter_name_or_path:
         from peft import PeftModel
 

@@ -4,7 +4,7 @@
         --model_name_or_path Qwen/Qwen2.5-VL-3B-Instruct --deepspeed local_scripts/zero3.json \
         --data_file_paths a.jsonl:b.jsonl --image_folders images_a:images_b --knowledge_base wiki.jsonl
 
-Every flag: arguments.py, curriculum/arguments.py, and TRL's GRPOConfig. Bad input ends the run with one message and exit code 2 before a model is loaded.
+Every flag: arguments.py, curriculum/arguments.py, rewards/arguments.py, and TRL's GRPOConfig. Bad input ends the run with one message and exit code 2 before a model is loaded.
 """
 
 from pathlib import Path
@@ -13,19 +13,21 @@ from open_r1_kivqa.arguments import DataArguments, VLMGRPOConfig, VLMModelConfig
 from open_r1_kivqa.curriculum.arguments import CurriculumArguments
 from open_r1_kivqa.data.checks import ensure_checked
 from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed_without_gpu
+from open_r1_kivqa.rewards.arguments import RewardArguments
 
-FLAGS = (DataArguments, VLMModelConfig, CurriculumArguments, VLMGRPOConfig)
+FLAGS = (DataArguments, VLMModelConfig, CurriculumArguments, RewardArguments, VLMGRPOConfig)
 
 
 def main(argv: list[str] | None = None):
     """Check the data, load the model, train, save. Returns the trainer."""
     # The process group starts when TrainingArguments is built, so the checks, which may take long on rank 0, come before.
-    data_args, model_args, curriculum_args, flags = parse_some(FLAGS, FLAGS[:3], argv)
+    data_args, model_args, curriculum_args, reward_args, flags = parse_some(FLAGS, FLAGS[:4], argv)
     bad_rows = ensure_checked(
         data_args,
         model_args,
         max_completion_length=flags.max_completion_length,
         levels=curriculum_args.levels(data_args.context_level).names if curriculum_args.curriculum else None,
+        has_judge=reward_args.judge_url is not None,
     )
     start_deepspeed_without_gpu(flags.deepspeed)
     return train(*parse(FLAGS, argv), bad_rows)
@@ -35,6 +37,7 @@ def train(
     data_args: DataArguments,
     model_args: VLMModelConfig,
     curriculum_args: CurriculumArguments,
+    reward_args: RewardArguments,
     args: VLMGRPOConfig,
     bad_rows=frozenset(),
 ):
@@ -46,20 +49,27 @@ def train(
         load_model_and_processor,
         write_run_manifest,
     )
-    from open_r1_kivqa.rewards import load_reward_functions
+    from open_r1_kivqa.rewards.judge import Judge
+    from open_r1_kivqa.rewards.loading import customised, load_reward_functions
     from open_r1_kivqa.trainer.grpo_trainer import VLMGRPOTrainer
     from open_r1_kivqa.trainer.progress import add_progress
     from open_r1_kivqa.trainer.rollout import Rollout
     from open_r1_kivqa.trainer.validation import GreedyValidation
+    from open_r1_kivqa.vlm_modules.boxes import BoxScale
     from open_r1_kivqa.vlm_modules.parts import assert_lora_respects, frozen_parts, lora_config, parameter_report
 
-    rewards = load_reward_functions(args.reward_funcs, answer_extraction=args.answer_extraction)
+    if args.is_reward_customized_from_vlm_module:
+        args.reward_funcs = customised(args.reward_funcs, data_args.task_type)
+    reward_args.refuse_idle(args.reward_funcs)
+    judge = Judge.from_flags(reward_args)
+    rewards = load_reward_functions(args.reward_funcs, args.answer_extraction, settings=reward_args, judge=judge)
     checkpoint, rows, held_out, prompting = before_the_model(data_args, model_args, args, bad_rows)
     curriculum = curriculum_before_the_model(curriculum_args, data_args, args, rows, rewards, checkpoint)
     if curriculum is not None:
         prompting["level"] = curriculum.levels.names[-1]  # what evaluation shows
 
     model, module, processor = load_model_and_processor(model_args, args.model_init_kwargs)
+    prompting["box_scale"] = BoxScale(module, processor)
     validation = None
     if args.eval_strategy != "no":
         if args.metric_for_best_model is None:
@@ -69,6 +79,7 @@ def train(
             folder=Path(args.output_dir) / "evaluation",
             max_new_tokens=args.max_completion_length,
             batch_size=args.eval_batch_size_greedy,
+            judge=judge,
             **prompting,
         )
     trainer = VLMGRPOTrainer(
@@ -85,7 +96,7 @@ def train(
     add_progress(trainer, trainer.phases, parameter_report(trainer.model, module))
     if trainer.is_world_process_zero():
         write_run_manifest(
-            "grpo_jsonl", (data_args, model_args, curriculum_args, args), prompting["template"], checkpoint
+            "grpo_jsonl", (data_args, model_args, curriculum_args, reward_args, args), prompting["template"], checkpoint
         )
 
     trainer.train(resume_from_checkpoint=checkpoint)

@@ -1,6 +1,7 @@
 """From a sample and its passages to the messages of a prompt, by a template of a few lines of yaml."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from string import Formatter
@@ -121,11 +122,15 @@ def build_prompt(
     return messages
 
 
-def build_completion(sample: Sample) -> list[dict]:
-    """The closing assistant turn as a message, for supervised training; `InputError` if the row has none."""
+def build_completion(sample: Sample, rewrite: Callable[[str], str] = str) -> list[dict]:
+    """The closing assistant turn as a message, for supervised training; `InputError` if the row has none.
+
+    Args:
+        rewrite: what the model is to write for the row's text, say with boxes in its own coordinates.
+    """
     if not sample.answer:
         raise InputError(f"{sample.source}: the row has no gpt turn to learn from; add one as the last turn.")
-    return [_message("assistant", [_text(sample.answer)])]
+    return [_message("assistant", [_text(rewrite(sample.answer))])]
 
 
 def decode_images(prompts: list[list[dict]]) -> list[list[dict]]:

@@ -154,7 +154,7 @@ def curriculum_before_the_model(curriculum_args, data_args: DataArguments, args,
             num_passages=data_args.num_passages,
             has_knowledge_base=bool(data_args.knowledge_base),
             group_size=args.num_generations,
-            seed=args.seed,
+            seed=args.sampling_seed,
             leads=leads,
         )
         if checkpoint and not curriculum_args.curriculum_reset:

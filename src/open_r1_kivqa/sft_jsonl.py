@@ -28,11 +28,13 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMSFTConf
     from open_r1_kivqa.recipe import before_the_model, load_model_and_processor, write_run_manifest
     from open_r1_kivqa.trainer.progress import add_progress
     from open_r1_kivqa.trainer.sft_trainer import PromptCompletions, VLMSFTTrainer
+    from open_r1_kivqa.vlm_modules.boxes import BoxScale
     from open_r1_kivqa.vlm_modules.parts import assert_lora_respects, frozen_parts, lora_config, parameter_report
 
     checkpoint, rows, held_out, prompting = before_the_model(data_args, model_args, args, bad_rows)
 
     model, module, processor = load_model_and_processor(model_args, args.model_init_kwargs)
+    prompting["box_scale"] = BoxScale(module, processor)
     trainer = VLMSFTTrainer(
         model,
         args,

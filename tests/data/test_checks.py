@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from open_r1_kivqa.data.checks import Limits, answer_problem, ensure_checked, run_checks
+from open_r1_kivqa.data.checks import ensure_checked, run_checks
+from open_r1_kivqa.data.row_checks import Limits, answer_problem
 from open_r1_kivqa.data.samples import parse_row
 from open_r1_kivqa.data.sources import Source, pair_sources
 from open_r1_kivqa.errors import InputError

@@ -5,7 +5,8 @@ import pytest
 from check_rows import row, write
 from PIL import Image
 
-from open_r1_kivqa.data.checks import Limits, run_checks
+from open_r1_kivqa.data.checks import run_checks
+from open_r1_kivqa.data.row_checks import Limits
 from open_r1_kivqa.data.samples import parse_row
 from open_r1_kivqa.data.sources import Source
 from open_r1_kivqa.data.tokens import PARTS, TokenCounter, percentiles

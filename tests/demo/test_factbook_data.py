@@ -11,7 +11,7 @@ from PIL import Image
 
 from open_r1_kivqa.data.samples import parse_row
 from open_r1_kivqa.demo import DATA, EVAL, IMAGES, KNOWLEDGE, KNOWLEDGE_FULL, TRAIN, pictures, soundness
-from open_r1_kivqa.rewards.answer import score
+from open_r1_kivqa.rewards.methods import score
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 import pytest
 from evaluation_rows import capital_row, knowledge, sample
 
-from open_r1_kivqa.evaluation.predict import predict, quoted, score_text
+from open_r1_kivqa.evaluation.predict import predict, quoted, score_texts
 from open_r1_kivqa.knowledge.context import choose_passages
 from open_r1_kivqa.prompts import load_template
 
@@ -86,10 +86,10 @@ def test_a_setting_without_level_of_its_own_keeps_the_evaluations_level(kb):
 
 def test_strict_and_lenient_answers_are_both_scored():
     row = sample("1", answer="Paris")
-    late = score_text("I think.\nParis", row)
+    late, nothing = score_texts(["I think.\nParis", ""], [row, row])
     assert (late["answer_strict"], late["answer_lenient"]) == (None, "Paris")
     assert (late["correct_strict"], late["correct_lenient"], late["format"]) == (0.0, 1.0, False)
-    assert score_text("", row)["correct_lenient"] == 0.0
+    assert nothing["correct_lenient"] == 0.0
 
 
 @pytest.mark.parametrize(

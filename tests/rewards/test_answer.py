@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from open_r1_kivqa.data.samples import parse_row
 from open_r1_kivqa.errors import InputError
-from open_r1_kivqa.rewards.answer import METHODS, check_methods, normalise, numbers, score
+from open_r1_kivqa.rewards.answer import normalise, numbers
+from open_r1_kivqa.rewards.methods import METHODS, check_methods, score
 
 
 def sample(answers, method="default", answer_type=None, solution=None):

@@ -1,7 +1,7 @@
 """Everything that can be wrong with the data of a run, found before the run: rows, images, passages, answers, lengths.
 
 A row passes if `parse_row` takes it, its images decode, its passages are in the knowledge base, its own answer scores 1 under its reward method, and its prompt leaves room for a completion.
-This module and `tokens` are the only ones of `data` that look up to other packages, and no module of those imports them.
+This module, `row_checks` and `tokens` are the only ones of `data` that look up to other packages, and no module of those imports them.
 """
 
 import contextlib
@@ -15,38 +15,22 @@ import numpy as np
 from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
 from ..prompts import load_template
-from ..rewards.answer import METHODS, check_methods, score
+from ..rewards.boxes import box_problem
+from ..rewards.methods import check_methods
 from .cache import content_hash
 from .jsonl import split_paths
 from .launch import once_per_launch
 from .report import Problem, ProgressLine, Report
-from .samples import Sample
+from .row_checks import Limits, RowJudge, has_boxes
 from .sources import Row, Source, open_sources, pair_sources, read_rows, split_remedy
 from .stamp import read_stamp, stamp_path, write_stamp
 from .tokens import TokenCounter, percentiles
 from .verdicts import PIXEL_LIMIT, Verdict, check_images, files_digest
 
-VERSION = 2  # of what a check looks for; raise it, and no older result counts
+VERSION = 3  # of what a check looks for; raise it, and no older result counts
 BATCH = 1000  # rows whose texts are tokenized together
 
 Progress = Callable[[str, int, int], None]  # what is being looked at, how many are done, how many there are
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a row must keep to.
-
-    Attributes:
-        pixels: most pixels of an image.
-        context: most tokens of prompt and completion together; None if not known.
-        completion: tokens kept free for the completion.
-        needs_response: whether a row must end with a gpt turn, as supervised training wants.
-    """
-
-    pixels: int = PIXEL_LIMIT
-    context: int | None = None
-    completion: int = 0
-    needs_response: bool = False
 
 
 def run_checks(
@@ -69,10 +53,12 @@ def run_checks(
     judge = RowJudge(kb, limits)
     bad: set[int] = set()
     places: dict[str, int] = {}  # image path -> place in `verdicts`
+    any_boxes = False
     for row in read_rows(files):
         judge.look_at(row)
         problems += row.problems
         bad.update([row.number] if row.problems else [])
+        any_boxes |= has_boxes(row)
         for path in row.images:
             places.setdefault(path, len(places))
         if row.number % BATCH == 0:
@@ -86,12 +72,16 @@ def run_checks(
 
     lengths: list[dict[str, np.ndarray]] = []
     batch: list[tuple[Row, list[tuple[int, int]]]] = []
-    again = counter is not None or any(verdict.kind for verdict in verdicts)
+    again = counter is not None or any_boxes or any(verdict.kind for verdict in verdicts)
     for row in read_rows(files) if again else ():
         row.problems.clear()  # reported above
         row_verdicts = [verdicts[places[path]] for path in row.images]
         for verdict in dict.fromkeys(verdict for verdict in row_verdicts if verdict.kind):
             row.add(verdict.kind, verdict.message, verdict.remedy)
+        if has_boxes(row) and not row.problems:
+            problem = box_problem(row.sample, [(verdict.width, verdict.height) for verdict in row_verdicts])
+            if problem is not None:
+                row.add("box", *problem)
         problems += row.problems
         usable = row.sample is not None and row.number not in bad and not row.problems
         if counter is not None and usable and len(row_verdicts) == len(row.sample.images):
@@ -109,63 +99,6 @@ def run_checks(
         report.tokens = percentiles({part: np.concatenate([one[part] for one in lengths]) for part in lengths[0]})
         report.context = limits.context
     return report
-
-
-class RowJudge:
-    """Looks at one row after the other for what needs no file but the knowledge base. Remembers the ids and passage keys it has seen."""
-
-    def __init__(self, kb: KnowledgeBase | None, limits: Limits):
-        self.kb, self.limits = kb, limits
-        self._ids: dict[str, tuple[int, str]] = {}  # id -> number and place of its first row
-        self._keys: dict[str, tuple[str, str] | None] = {}  # passage key -> message and remedy, None if it is there
-
-    def look_at(self, row: Row) -> None:
-        """Adds to `row.problems`."""
-        if row.id is not None:
-            first, place = self._ids.setdefault(row.id, (row.number, f"{row.path}:{row.line}"))
-            if first != row.number:
-                row.add(
-                    "id_repeated", f"this id was given before, at {place}", "give every row its own, over all files"
-                )
-        sample = row.sample
-        if sample is None:
-            return
-        if not sample.question:
-            row.add("question_empty", "the last human turn has no text", "write the question")
-        if self.limits.needs_response and not sample.answer:
-            row.add("response_missing", "there is no gpt turn to learn from", "add one as the last turn")
-        problem = answer_problem(sample)
-        if problem is not None:
-            row.add(*problem)
-        if self.kb is not None:
-            keys = dict.fromkeys([*sample.evidence, *(key for keys in sample.candidates for key in keys)])
-            for key in keys:
-                if (problem := self._passage_problem(key)) is not None:
-                    row.add("passage_missing", *problem)
-
-    def _passage_problem(self, key: str) -> tuple[str, str] | None:
-        if key not in self._keys:
-            self._keys[key] = None
-            try:
-                self.kb.passage(key)
-            except InputError as error:
-                self._keys[key] = split_remedy(str(error))
-        return self._keys[key]
-
-
-def answer_problem(sample: Sample) -> tuple[str, str, str] | None:
-    """(kind, message, remedy) if no answer could earn the row's accuracy reward: its own answers don't score 1. None if all is well."""
-    method, known = sample.reward_method, ", ".join(METHODS)
-    if method not in METHODS:
-        return "reward_method", f"unknown reward method {method!r}", f"set accu_reward_method to one of {known}"
-    if not sample.answers:
-        return "answer_missing", "the row has no answer", "add a gpt turn with the answer, or `answers`"
-    answers = [repr(sample.answers["range"][0])] if isinstance(sample.answers, dict) else sample.answers
-    scores = [score(answer, sample) for answer in answers]
-    if 1.0 in scores:
-        return None
-    message = f"reward method {method!r} gives the row's own answer {answers[0][:60]!r} {'no score' if scores[0] is None else scores[0]}"
-    return "answer_unscorable", message, f"correct the answer, or set accu_reward_method to another of {known}"
 
 
 def _shape_verdict(verdict: Verdict, counter: TokenCounter) -> Verdict:
@@ -247,6 +180,7 @@ def open_inputs(
     max_completion_length: int,
     needs_response: bool,
     levels: tuple[str, ...] | None = None,
+    has_judge: bool = True,
 ) -> Inputs:
     """Opens what the flags name.
 
@@ -254,7 +188,7 @@ def open_inputs(
         data: has DataArguments' `reward_method`, `knowledge_base`, `task_type`, `system_prompt`, `context_level`, `num_passages`, `pixel_limit`.
         model: has VLMModelConfig's `model_name_or_path` (None: prompts are not measured), `model_revision`, `min_pixels`, `max_pixels`, `max_anyres_num`.
         data_file_paths, image_folders: separated by ":".
-        max_completion_length, needs_response: see `Limits`.
+        max_completion_length, needs_response, has_judge: see `Limits`.
         levels: all context levels that prompts may be built at; None: `context_level` alone.
 
     Raises:
@@ -299,7 +233,11 @@ def open_inputs(
             kb,
         )
     return Inputs(
-        sources, Limits(data.pixel_limit, context, max_completion_length, needs_response), kb, counter, problems
+        sources,
+        Limits(data.pixel_limit, context, max_completion_length, needs_response, has_judge),
+        kb,
+        counter,
+        problems,
     )
 
 
@@ -310,6 +248,7 @@ def ensure_checked(
     max_completion_length: int = 0,
     needs_response: bool = False,
     levels: tuple[str, ...] | None = None,
+    has_judge: bool = True,
 ) -> frozenset[int]:
     """Checks a training run's data once a launch, on rank 0; call it on every rank before there is a process group.
 
@@ -317,7 +256,7 @@ def ensure_checked(
 
     Args:
         data_args, model_args: DataArguments and VLMModelConfig.
-        max_completion_length, needs_response: see `Limits`.
+        max_completion_length, needs_response, has_judge: see `Limits`.
         levels: all context levels that prompts may be built at; None: `context_level` alone.
 
     Returns:
@@ -332,6 +271,7 @@ def ensure_checked(
             "max_completion_length": max_completion_length,
             "needs_response": needs_response,
             "levels": levels,
+            "has_judge": has_judge,
         }
         report = _check_before_training(
             open_inputs(

@@ -7,8 +7,11 @@ from ..data.samples import Sample
 from ..knowledge.base import KnowledgeBase, Passage
 from ..knowledge.context import choose_passages
 from ..prompts import Template, build_prompt, neutralise
-from ..rewards import has_format, lenient_answer, score, strict_answer, think_text
+from ..rewards import has_format, lenient_answer, strict_answer, think_text
 from ..rewards.answer import normalise
+from ..rewards.judge import Judge
+from ..rewards.methods import BOX_METHODS, SAME, Scale, scale_of, score_all
+from .boxes import box_record, verdict
 from .settings import SETTINGS, apply_setting, pictures_of
 
 
@@ -24,6 +27,8 @@ def predict(
     num_passages: int,
     seed: int,
     pictures: dict[str, list[tuple[str, str]]] | None = None,
+    box_scale: Callable[[Sample], Scale] | None = None,
+    judge: Judge | None = None,
 ) -> list[dict]:
     """Answers the rows under one of SETTINGS, in one call of `generate`.
 
@@ -31,11 +36,13 @@ def predict(
         generate: prompts to the texts of their answers, in order.
         level, num_passages, seed: as for `choose_passages`; a setting may have a level of its own.
         pictures: what `wrong_image` draws from, of `pictures_of`; default: the pictures of `samples`.
+        box_scale: from the model's coordinates to a row's original pixels; None if they are the same.
+        judge: grades the rows of the method `llm`; without one, and where it fails, they count as not scored.
 
     Returns:
         A record for each row, in order: "id", "split", "setting", "question_type", "entity", "prediction" (the whole text), "answer_strict" and "answer_lenient" (None if
         there is none), "correct_strict" and "correct_lenient" (the scorer's value in [0, 1]; None where it doesn't apply to the row), "format" (bool), "pick" and "copy" (see
-        `quoted`; None without knowledge base), "passages" (keys shown, in order), "image_paths" (shown).
+        `quoted`; None without knowledge base), for rows of boxes what `boxes.box_record` tells, "passages" (keys shown, in order), "image_paths" (shown).
     """
     if SETTINGS[setting].images == "other" and pictures is None:
         pictures = pictures_of(samples)
@@ -52,6 +59,9 @@ def predict(
         for sample, its_passages in zip(shown, passages, strict=True)
     ]
     texts = generate(prompts)
+    # The row's own picture decides what its boxes mean, whatever the prompt shows.
+    scales = [scale_of(sample, box_scale) for sample in samples]
+    verdicts = score_texts(texts, samples, scales, judge)
     return [
         {
             "id": sample.id,
@@ -60,25 +70,35 @@ def predict(
             "question_type": sample.question_type,
             "entity": sample.entity,
             "prediction": text,
-            **score_text(text, sample),
+            **verdict_of_text,
             **quoted(text, sample, its_passages, kb, template),
             "passages": [passage.key for passage in its_passages],
             "image_paths": list(sample.images) if with_images else [],
         }
-        for sample, its_passages, text in zip(shown, passages, texts, strict=True)
+        for sample, its_passages, text, verdict_of_text in zip(shown, passages, texts, verdicts, strict=True)
     ]
 
 
-def score_text(text: str, sample: Sample) -> dict:
-    """The part of a record that tells what was answered and whether it is right."""
-    strict, lenient = strict_answer(text), lenient_answer(text)
-    return {
-        "answer_strict": strict,
-        "answer_lenient": lenient,
-        "correct_strict": score(strict or "", sample),
-        "correct_lenient": score(lenient or "", sample),
-        "format": has_format(text),
+def score_texts(
+    texts: Sequence[str], samples: Sequence[Sample], scales: Sequence[Scale] | None = None, judge: Judge | None = None
+) -> list[dict]:
+    """The parts of the records that tell what was answered and whether it is right."""
+    scales = [SAME] * len(texts) if scales is None else scales
+    answers = {"strict": [strict_answer(text) for text in texts], "lenient": [lenient_answer(text) for text in texts]}
+    correct = {
+        form: score_all([answer or "" for answer in found], samples, scales, judge) for form, found in answers.items()
     }
+    return [
+        {
+            "answer_strict": answers["strict"][i],
+            "answer_lenient": answers["lenient"][i],
+            "correct_strict": verdict(correct["strict"][i], sample),
+            "correct_lenient": verdict(correct["lenient"][i], sample),
+            "format": has_format(text),
+            **(box_record(answers, i) if sample.reward_method in BOX_METHODS else {}),
+        }
+        for i, (text, sample) in enumerate(zip(texts, samples, strict=True))
+    ]
 
 
 def quoted(

@@ -1,6 +1,4 @@
-"""Whether an answer is right: one score in [0, 1] by comparing it with the references of its row.
-
-Rows name a method (`accu_reward_method`, or `--reward_method` for a whole file):
+"""Whether a short answer is right: 1 or 0 by comparing it with the references of its row.
 
 exact    equal to any reference after `normalise`;
 numeric  the same numbers as a reference, or inside its range (limits included);
@@ -12,10 +10,8 @@ no partial credit, and `numeric` demands a plain answer: see `numeric`. No funct
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
 
 from open_r1_kivqa.data.samples import Sample
-from open_r1_kivqa.errors import InputError
 
 MAX_NUMERIC_WORDS = 32
 NUMERIC_TYPES = {"numeric", "numerical", "number"}
@@ -187,20 +183,3 @@ def default(answer: str, sample: Sample) -> float | None:
     """`numeric` for rows whose references are a range or whose `answer_type` is numeric, else `exact`."""
     is_numeric = isinstance(sample.answers, dict) or sample.answer_type.lower() in NUMERIC_TYPES
     return (numeric if is_numeric else exact)(answer, sample)
-
-
-METHODS: dict[str, Callable[[str, Sample], float | None]] = {"default": default, "exact": exact, "numeric": numeric}
-
-
-def check_methods(names: Iterable[str]) -> None:
-    """Raises InputError for the first name that is no method of `METHODS`."""
-    for name in names:
-        if name not in METHODS:
-            raise InputError(
-                f"Unknown reward method {name!r}; known are {', '.join(METHODS)}. Set --reward_method, or accu_reward_method in the row, to one of them."
-            )
-
-
-def score(answer: str, sample: Sample) -> float | None:
-    """The answer's score under the row's own method; None where the method does not apply to the row."""
-    return METHODS[sample.reward_method](answer, sample)

@@ -6,7 +6,7 @@ Departures from the stock trainer, each a small override:
 - batches may mix rows with and without images, also under ZeRO-3 (`_generate`, `_get_per_token_logps_and_entropies`);
 - an epoch's order depends on (seed, epoch) alone, checkpoints hold all that the next step needs, and resuming loads the weights (`_get_train_sampler`, `ResumeMixin`);
 - evaluation is greedy accuracy on held-out rows instead of the loss of sampled completions (`evaluate`);
-- the table of completions names the row, its images and its level (`_calculate_rewards`).
+- a reward that some completions of a group lack counts for nothing there, instead of as 0, and the table of completions names the row, its images and its level (`_calculate_rewards`).
 
 Without a `rollout` none of this acts, and a seeded run equals the stock trainer's bit for bit.
 """
@@ -86,7 +86,7 @@ class VLMGRPOTrainer(CurriculumMixin, DynamicSamplingMixin, DummyRowMixin, Resum
             batch_size=self.args.generation_batch_size // self.num_generations,
             repeat_count=self.num_iterations * self.args.steps_per_generation,
             shuffle=self.shuffle_dataset and self.curriculum is None,  # a curriculum reads places from the numbers
-            seed=self.args.seed,
+            seed=self.args.sampling_seed,
             epoch=lambda: int(self.state.epoch or 0),
         )
 
@@ -114,6 +114,8 @@ class VLMGRPOTrainer(CurriculumMixin, DynamicSamplingMixin, DummyRowMixin, Resum
                 self._log_completion_extra(column, [row[column] for row in inputs])
         with self.phases.phase("rewards"):
             rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        if self.rollout is not None and self.model.training:
+            rewards = fill_missing(rewards, self.num_generations)
         if self.batch is not None and self.model.training:
             with self.phases.phase("curriculum"):
                 self.observe(rewards, inputs, completion_ids_list)
@@ -248,3 +250,15 @@ class VLMGRPOTrainer(CurriculumMixin, DynamicSamplingMixin, DummyRowMixin, Resum
                 self.rollout.load_state_dict(dict(state))
         if checkpoint is not None and self.curriculum is not None and not self.curriculum.settings.curriculum_reset:
             self.curriculum.load(Path(checkpoint) / STATE_FILE)
+
+
+def fill_missing(rewards: torch.Tensor, group: int) -> torch.Tensor:
+    """The rewards with each NaN replaced by the mean of the same reward over the rest of its group; NaN stays where the whole group has none.
+
+    TRL counts a NaN as 0, so a completion whose reward could not be had (a judge that didn't answer) would fall behind its group for nothing. Like this that reward makes it neither better nor worse.
+
+    Args:
+        rewards: (prompts · group, rewards), gathered.
+    """
+    grouped = rewards.view(-1, group, rewards.size(1))
+    return torch.where(grouped.isnan(), grouped.nanmean(dim=1, keepdim=True), grouped).view_as(rewards)

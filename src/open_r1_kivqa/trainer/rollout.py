@@ -4,15 +4,18 @@ TRL's dataset holds row numbers only. A row is parsed, its passages chosen and i
 reuses the batch.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from datasets import Dataset
 
 from ..data.jsonl import Rows
+from ..data.samples import Sample
 from ..knowledge.base import KnowledgeBase
 from ..knowledge.context import choose_passages
 from ..prompts import Template, build_prompt
+from ..rewards.methods import Scale, scale_of
 
 ROW = "row"  # the only column of the dataset that TRL sees
 
@@ -28,6 +31,7 @@ class Rollout:
 
     Attributes:
         level: which passages prompts show from now on; see `knowledge.context.choose_passages`.
+        box_scale: from the model's coordinates to a row's original pixels; None if they are the same.
         draws: (number of rows,) how many generation batches each row was part of. Everything random about a prompt is seeded by (seed, row id, draws), so it is the same on every rank and after a resume.
     """
 
@@ -38,6 +42,7 @@ class Rollout:
     system_prompt: str | None = None
     level: str = "retrieved"
     num_passages: int = 5
+    box_scale: Callable[[Sample], Scale] | None = None
     draws: np.ndarray = field(init=False)
 
     def __post_init__(self):
@@ -76,6 +81,7 @@ class Rollout:
             "accu_reward_method": sample.reward_method,
             "passages": [passage.key for passage in passages],
             "level": self.level,
+            "box_scale": scale_of(sample, self.box_scale),
         }
 
     def state_dict(self) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ Departures from the stock trainer:
 Tokenisation and labels are TRL's own collator's.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from datasets import Dataset
@@ -17,10 +18,13 @@ from trl import SFTConfig, SFTTrainer
 
 from ..data.images import load_image
 from ..data.jsonl import Rows
+from ..data.samples import Sample
 from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
 from ..knowledge.context import choose_passages
 from ..prompts import Template, build_completion, build_prompt
+from ..rewards.boxes import scale_boxes
+from ..rewards.methods import BOX_METHODS, Scale
 from .checkpoints import ResumeMixin, SaveOnSigterm
 from .progress import PhaseTimer
 from .rollout import ROW, row_dataset
@@ -34,6 +38,7 @@ class PromptCompletions:
 
     Attributes:
         level, num_passages: which passages prompts show; see `knowledge.context.choose_passages`.
+        box_scale: from the model's coordinates to a row's original pixels: boxes in responses are written in the model's. None if they are the same.
         epoch: how often each row was drawn before, so that another epoch shows another order; None for held-out rows, whose passages stay the same.
     """
 
@@ -44,6 +49,7 @@ class PromptCompletions:
     system_prompt: str | None = None
     level: str = "retrieved"
     num_passages: int = 5
+    box_scale: Callable[[Sample], Scale] | None = None
     epoch: int | None = None
 
     def __call__(self, batch: dict[str, list[int]]) -> dict[str, list]:
@@ -69,9 +75,15 @@ class PromptCompletions:
             ]
         return {
             "prompt": prompt,
-            "completion": build_completion(sample),
+            "completion": build_completion(sample, lambda text: self.in_model_coordinates(text, sample)),
             "images": [load_image(path) for path in sample.images],
         }
+
+    def in_model_coordinates(self, text: str, sample: Sample) -> str:
+        if self.box_scale is None or sample.reward_method not in BOX_METHODS:
+            return text
+        x, y = self.box_scale(sample)
+        return scale_boxes(text, (1 / x, 1 / y), whole=True)
 
     def dataset(self) -> Dataset:
         return row_dataset(self.rows).with_transform(self)
@@ -124,7 +136,7 @@ class VLMSFTTrainer(DummyRowMixin, ResumeMixin, SFTTrainer):
         return EpochRepeatSampler(
             self.train_dataset if train_dataset is None else train_dataset,
             mini_repeat_count=1,
-            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
+            seed=self.args.sampling_seed,
             epoch=lambda: int(self.state.epoch or 0),
         )
 

@@ -1,5 +1,6 @@
 """Greedy accuracy on held-out rows while training."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,12 +8,15 @@ import torch
 from accelerate.utils import gather_object
 
 from ..data.jsonl import Rows
+from ..data.samples import Sample
 from ..evaluation.generate import greedy
 from ..evaluation.predict import predict
 from ..evaluation.records import write_records
 from ..evaluation.summary import summarise
 from ..knowledge.base import KnowledgeBase
 from ..prompts import Template
+from ..rewards.judge import Judge
+from ..rewards.methods import Scale
 
 
 @dataclass
@@ -34,6 +38,8 @@ class GreedyValidation:
     system_prompt: str | None = None
     level: str = "retrieved"
     num_passages: int = 5
+    box_scale: Callable[[Sample], Scale] | None = None
+    judge: Judge | None = None
 
     def __call__(self, trainer) -> dict[str, float]:
         """Metrics over all ranks' rows, the same on every rank: eval_accuracy (lenient extraction, the mean over question types), eval_accuracy_strict, eval_format, and one accuracy for each split."""
@@ -71,6 +77,8 @@ class GreedyValidation:
                 level=self.level,
                 num_passages=self.num_passages,
                 seed=self.seed,
+                box_scale=self.box_scale,
+                judge=self.judge,
             )
         return gather_object(records)
 

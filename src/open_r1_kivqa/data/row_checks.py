@@ -1,0 +1,99 @@
+"""What can be wrong with one row, seen from the row alone and the knowledge base: ids, question, answer, passages."""
+
+from dataclasses import dataclass
+
+from ..errors import InputError
+from ..knowledge.base import KnowledgeBase
+from ..rewards.methods import BOX_METHODS, JUDGED, KNOWN, score
+from .samples import Sample
+from .sources import Row, split_remedy
+from .verdicts import PIXEL_LIMIT
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a row must keep to.
+
+    Attributes:
+        pixels: most pixels of an image.
+        context: most tokens of prompt and completion together; None if not known.
+        completion: tokens kept free for the completion.
+        needs_response: whether a row must end with a gpt turn, as supervised training wants.
+        has_judge: whether there is a judge for rows of the method `llm`.
+    """
+
+    pixels: int = PIXEL_LIMIT
+    context: int | None = None
+    completion: int = 0
+    needs_response: bool = False
+    has_judge: bool = True
+
+
+def has_boxes(row: Row) -> bool:
+    """Whether the row can be read, and its answers hold boxes."""
+    return row.sample is not None and row.sample.reward_method in BOX_METHODS
+
+
+class RowJudge:
+    """Looks at one row after the other for what needs no file but the knowledge base. Remembers the ids and passage keys it has seen."""
+
+    def __init__(self, kb: KnowledgeBase | None, limits: Limits):
+        self.kb, self.limits = kb, limits
+        self._ids: dict[str, tuple[int, str]] = {}  # id -> number and place of its first row
+        self._keys: dict[str, tuple[str, str] | None] = {}  # passage key -> message and remedy, None if it is there
+
+    def look_at(self, row: Row) -> None:
+        """Adds to `row.problems`."""
+        if row.id is not None:
+            first, place = self._ids.setdefault(row.id, (row.number, f"{row.path}:{row.line}"))
+            if first != row.number:
+                row.add(
+                    "id_repeated", f"this id was given before, at {place}", "give every row its own, over all files"
+                )
+        sample = row.sample
+        if sample is None:
+            return
+        if not sample.question:
+            row.add("question_empty", "the last human turn has no text", "write the question")
+        if self.limits.needs_response and not sample.answer:
+            row.add("response_missing", "there is no gpt turn to learn from", "add one as the last turn")
+        if sample.reward_method == JUDGED and not self.limits.has_judge:
+            row.add(
+                "judge_missing",
+                f"its reward method {JUDGED!r} asks a judge, and none is named",
+                "give --judge_url and --judge_model",
+            )
+        problem = answer_problem(sample)
+        if problem is not None:
+            row.add(*problem)
+        if self.kb is not None:
+            keys = dict.fromkeys([*sample.evidence, *(key for keys in sample.candidates for key in keys)])
+            for key in keys:
+                if (problem := self._passage_problem(key)) is not None:
+                    row.add("passage_missing", *problem)
+
+    def _passage_problem(self, key: str) -> tuple[str, str] | None:
+        if key not in self._keys:
+            self._keys[key] = None
+            try:
+                self.kb.passage(key)
+            except InputError as error:
+                self._keys[key] = split_remedy(str(error))
+        return self._keys[key]
+
+
+def answer_problem(sample: Sample) -> tuple[str, str, str] | None:
+    """(kind, message, remedy) if no answer could earn the row's accuracy reward: its own answers don't score 1. None if all is well."""
+    method, known = sample.reward_method, ", ".join(KNOWN)
+    if method not in KNOWN:
+        return "reward_method", f"unknown reward method {method!r}", f"set accu_reward_method to one of {known}"
+    if not sample.answers:
+        return "answer_missing", "the row has no answer", "add a gpt turn with the answer, or `answers`"
+    if method == JUDGED:
+        return None  # only the judge could say
+    answers = [repr(sample.answers["range"][0])] if isinstance(sample.answers, dict) else sample.answers
+    scores = [score(answer, sample) for answer in answers]
+    if 1.0 in scores:
+        return None
+    message = f"reward method {method!r} gives the row's own answer {answers[0][:60]!r} {'no score' if scores[0] is None else scores[0]}"
+    return "answer_unscorable", message, f"correct the answer, or set accu_reward_method to another of {known}"
