@@ -5,13 +5,13 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from ..arguments import flag, refuse_below
 from ..errors import InputError
 
 OURS = ("model", "messages", "stream", "n")  # fields of a request that --judge_request leaves alone
+MOST_OPEN = 1000  # connections that the client keeps at most
 LONGEST_NGRAM = 50
 
 
@@ -57,6 +57,8 @@ class JudgeArguments:
             raise InputError(f"--judge_timeout {self.judge_timeout}: a number of seconds above 0 is wanted.")
         refuse_below(self, 0, "judge_retries")
         refuse_below(self, 1, "judge_concurrency", "judge_max_answer_chars")
+        if self.judge_concurrency > MOST_OPEN:
+            raise InputError(f"--judge_concurrency {self.judge_concurrency}: at most {MOST_OPEN} are possible.")
         self.judge_request = self._read_request()
 
     def _refuse_flags_without_judge(self):
@@ -142,16 +144,3 @@ class RewardArguments(JudgeArguments):
                 raise InputError(
                     f"--{one.name} acts only with the reward {reward}: add it to --reward_funcs, or leave it out."
                 )
-
-    def length_options(self) -> dict[str, Any]:
-        """Keywords of `rewards.length.length_reward`."""
-        return {
-            "max_tokens": self.cosine_max_tokens,
-            "correct_range": tuple(self.cosine_correct),
-            "wrong_range": tuple(self.cosine_wrong),
-            "threshold": self.cosine_threshold,
-        }
-
-    def repetition_options(self) -> dict[str, Any]:
-        """Keywords of `rewards.repetition.repetition_reward`."""
-        return {"ngram": self.repetition_ngram}

@@ -4,9 +4,11 @@ The curve is that of "Demystifying Long Chain-of-Thought Reasoning in LLMs" (arX
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from open_r1_kivqa.rewards.accuracy import answer_scores
+if TYPE_CHECKING:
+    from open_r1_kivqa.rewards.arguments import RewardArguments
 
 
 def cosine_length(
@@ -28,6 +30,7 @@ def length_reward(
     completions: list[Any],
     *,
     completion_ids: list[list[int]],
+    correct: Callable[..., list[float | None]],
     threshold: float = 0.5,
     max_tokens: int = 1024,
     correct_range: tuple[float, float] = (1.0, 0.5),
@@ -38,11 +41,23 @@ def length_reward(
 
     Args:
         completion_ids: tokens of each completion; their number is its length.
-        threshold: an answer is right if its score (`answer_scores`, which takes the other keywords) is at least this. The reward `accuracy` beside this one keeps its own value.
+        correct: scores of the answers (`rewards.accuracy.answer_scores`), called with the completions and the other keywords. They are only read: the reward `accuracy` beside this one
+            keeps its own values.
+        threshold: an answer is right if its score is at least this.
     """
-    scores = answer_scores(completions, **kwargs)
+    scores = correct(completions, **kwargs)
     settings = {"max_tokens": max_tokens, "correct_range": correct_range, "wrong_range": wrong_range}
     return [
         None if score is None else cosine_length(score >= threshold, len(ids), **settings)
         for score, ids in zip(scores, completion_ids, strict=True)
     ]
+
+
+def length_options(args: "RewardArguments") -> dict[str, Any]:
+    """The flags as keywords of `length_reward`."""
+    return {
+        "max_tokens": args.cosine_max_tokens,
+        "correct_range": tuple(args.cosine_correct),
+        "wrong_range": tuple(args.cosine_wrong),
+        "threshold": args.cosine_threshold,
+    }

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from open_r1_kivqa.rewards.detection import parse_detections
 from open_r1_kivqa.rewards.extraction import completion_text, lenient_answer
 
 # Scripts written without spaces between words: Thai, Lao, Tibetan, Myanmar, Khmer, kana, Han with its extensions.
@@ -23,10 +24,18 @@ def repeated_share(text: str, ngram: int = 6) -> float:
 
 
 def repetition_reward(prompts: list, completions: list[Any], *, ngram: int = 6, **kwargs) -> list[float]:
-    """From 0.0 (nothing repeated) down to above -1.0 for each completion: minus the share of its labels that repeat an earlier one if its answer is a list of detections, else minus
-    the share of repeated runs of `ngram` words in the whole completion."""
-    return [-_repeated(completion_text(completion), ngram) for completion in completions]
+    """From 0.0 (nothing repeated) down to above -1.0 for each completion.
+
+    If its answer (read leniently) is a list of detections: minus the share of them whose label an earlier one has. So a list of several objects of one kind pays as well. Else, minus
+    `repeated_share` of the whole completion.
+
+    Source: VLM-R1's `repetition` reward; words of scripts without spaces, and words without an end, are cut here.
+    """
+    return [0.0 - _repeated(completion_text(completion), ngram) for completion in completions]
 
 
 def _repeated(text: str, ngram: int) -> float:
+    detections = parse_detections(lenient_answer(text) or "")
+    if detections:
+        return 1 - len({detection.kind for detection in detections}) / len(detections)
     return repeated_share(text, ngram)
