@@ -12,6 +12,7 @@ from .errors import InputError
 COMMANDS = {
     "check": (".checks_cli", "main", "look through data, images and knowledge base before a training run"),
     "graph": (".curriculum.graph_cli", "main", "find out which training rows resemble each other, for the curriculum"),
+    "convert": (".benchmarks.convert_cli", "main", "turn the files of a public benchmark into rows"),
     "diff": (".manifest", "diff_main", "say in what two runs differ: flags, data, model, versions"),
     "demo": (".demo.run", "main", "evaluate, train and evaluate again a tiny model on the embedded data"),
 }
