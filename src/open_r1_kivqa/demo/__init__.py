@@ -10,3 +10,4 @@ KNOWLEDGE_FULL = DATA / "knowledge_full.jsonl"  # a passage opens with a descrip
 TRAIN = DATA / "train.jsonl"
 EVAL = DATA / "eval.jsonl"  # splits unseen_question, unseen_entity and maps, told apart by the field `split`
 CHECKPOINT = HERE / "tiny_qwen2_5_vl"
+TASKS = HERE / "tasks"  # {rec,ovd,math,gui,choice}.jsonl; `image` in them is relative to its folder `images`
