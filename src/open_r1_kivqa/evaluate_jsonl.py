@@ -52,8 +52,8 @@ def evaluate(
     from open_r1_kivqa.evaluation.summary import score_table, summarise
     from open_r1_kivqa.manifest import file_hash, read_manifest
     from open_r1_kivqa.prompts import load_template
-    from open_r1_kivqa.recipe import at_most, load_rows, open_knowledge, write_run_manifest
-    from open_r1_kivqa.rewards.judge import Judge
+    from open_r1_kivqa.recipe import at_most, judge_before_the_model, load_rows, open_knowledge, write_run_manifest
+    from open_r1_kivqa.rewards.judge import warn_of_shared_judge
     from open_r1_kivqa.trainer.checkpoints import write_json
 
     settings = parse_settings(args.settings)
@@ -91,7 +91,10 @@ def evaluate(
         finished = read_finished(folder)
         return {"pending": [job for job in jobs if job not in finished]}
 
-    judge = Judge.from_flags(judge_args)
+    judge = judge_before_the_model(judge_args)
+    shared = warn_of_shared_judge(args.adapter_name_or_path or model_args.model_name_or_path, judge_args)
+    if shared and os.environ.get("RANK", "0") == "0":
+        print(f"WARNING: {shared}", flush=True)
     pending = once_per_launch("start of evaluation", start)["pending"]
     if pending:
         prompting = shown | {"template": template, "system_prompt": data_args.system_prompt, "pictures": pictures}

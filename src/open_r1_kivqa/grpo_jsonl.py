@@ -13,8 +13,11 @@ from open_r1_kivqa.arguments import DataArguments, VLMGRPOConfig, VLMModelConfig
 from open_r1_kivqa.curriculum.arguments import CurriculumArguments
 from open_r1_kivqa.data.checks import ensure_checked
 from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed_without_gpu
+from open_r1_kivqa.node_ties import watched
+from open_r1_kivqa.nodes import compare_nodes
 from open_r1_kivqa.rewards.arguments import RewardArguments
 
+SHARED_JUDGE = "WARNING: the judge that rewards rows of method llm also scores the held-out ones: their accuracy may rise because the model learns to please it. Evaluate the end with another judge."
 FLAGS = (DataArguments, VLMModelConfig, CurriculumArguments, RewardArguments, VLMGRPOConfig)
 
 
@@ -22,6 +25,7 @@ def main(argv: list[str] | None = None):
     """Check the data, load the model, train, save. Returns the trainer."""
     # The process group starts when TrainingArguments is built, so the checks, which may take long on rank 0, come before.
     data_args, model_args, curriculum_args, reward_args, flags = parse_some(FLAGS, FLAGS[:4], argv)
+    compare_nodes(flags)
     bad_rows = ensure_checked(
         data_args,
         model_args,
@@ -46,10 +50,10 @@ def train(
         at_most,
         before_the_model,
         curriculum_before_the_model,
+        judge_before_the_model,
         load_model_and_processor,
         write_run_manifest,
     )
-    from open_r1_kivqa.rewards.judge import Judge
     from open_r1_kivqa.rewards.loading import customised, load_reward_functions
     from open_r1_kivqa.trainer.grpo_trainer import VLMGRPOTrainer
     from open_r1_kivqa.trainer.progress import add_progress
@@ -61,12 +65,14 @@ def train(
     if args.is_reward_customized_from_vlm_module:
         args.reward_funcs = customised(args.reward_funcs, data_args.task_type)
     reward_args.refuse_idle(args.reward_funcs)
-    judge = Judge.from_flags(reward_args)
+    judge = judge_before_the_model(reward_args)
     rewards = load_reward_functions(args.reward_funcs, args.answer_extraction, settings=reward_args, judge=judge)
     checkpoint, rows, held_out, prompting = before_the_model(data_args, model_args, args, bad_rows)
     curriculum = curriculum_before_the_model(curriculum_args, data_args, args, rows, rewards, checkpoint)
     if curriculum is not None:
         prompting["level"] = curriculum.levels.names[-1]  # what evaluation shows
+    if judge is not None and args.eval_strategy != "no" and args.process_index == 0:
+        print(SHARED_JUDGE, flush=True)
 
     model, module, processor = load_model_and_processor(model_args, args.model_init_kwargs)
     prompting["box_scale"] = BoxScale(module, processor)
@@ -105,4 +111,4 @@ def train(
 
 
 if __name__ == "__main__":
-    run(main)
+    run(watched(main))

@@ -15,6 +15,7 @@ from .errors import InputError
 from .knowledge.base import KnowledgeBase
 from .manifest import differences, read_manifest, write_manifest
 from .prompts import load_template
+from .rewards.judge import Judge
 from .trainer.checkpoints import find_checkpoint, refuse_to_overwrite, refuse_unfit_checkpoint
 from .vlm_modules import module_for
 from .vlm_modules.loading import load_model, load_processor
@@ -170,6 +171,20 @@ def curriculum_before_the_model(curriculum_args, data_args: DataArguments, args,
 
     once_per_launch("curriculum", lead)
     return built[0] if built else build(leads=False)
+
+
+def judge_before_the_model(judge_args) -> Judge | None:
+    """The judge that --judge_url names, after one question to it; None without the flag. Raises InputError where it gives no verdict."""
+    if judge_args.judge_url is None:
+        return None
+    judge = Judge.from_flags(judge_args)
+
+    def check() -> dict:
+        judge.check()
+        return {}
+
+    once_per_launch("judge", check)
+    return judge
 
 
 def write_run_manifest(

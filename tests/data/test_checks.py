@@ -100,6 +100,15 @@ BAD_ROWS = [
     (row("x", candidates=[["France#1"], ["Spain#1"]]), "passage_missing", "no passage 'Spain#1'"),
     (row("x", evidence="France"), "passage_missing", "no passage 'France'"),
     (row("x", entity=3), "field", "`entity` is a number"),
+    # good.png has 40 x 30 pixels
+    (row("x", answer="[1, 2, 30, 90]", accu_reward_method="iou"), "box", "outside its image of 40 x 30 pixels"),
+    (row("x", answer="on the left", accu_reward_method="iou"), "box", "no box of four finite numbers"),
+    (row("x", answer="[30, 2, 1, 9]", accu_reward_method="iou"), "box", "[30, 2, 1, 9] of the reference is reversed"),
+    (row("x", answer="[NaN, 2, 1, 9]", accu_reward_method="iou"), "box", "no box of four finite numbers"),
+    (row("x", answer='[{"bbox_2d": [1, 2, 3, 40], "label": "a"}]', accu_reward_method="od_ap"), "box", "outside"),
+    (row("x", answer="a cat", accu_reward_method="odLength"), "box", "no list of detections"),
+    (row("x", answer="maybe", accu_reward_method="yes_no"), "answer_unscorable", "no score"),
+    (row("x", accu_reward_method="llm"), "judge_missing", "give --judge_url"),
 ]
 
 
@@ -108,7 +117,7 @@ def test_every_problem_is_reported_with_place_and_kind(folder):
     for i, one in enumerate(rows):
         if isinstance(one, dict) and one.get("id") == "x":
             rows[i] = {**one, "id": f"bad {i}"}
-    report = check(folder, rows, kb=True, pixels=10_000)
+    report = check(folder, rows, kb=True, pixels=10_000, has_judge=False)
     assert [problem.kind for problem in report.problems] == [kind for _, kind, _ in BAD_ROWS]
     for i, (problem, (_, kind, words)) in enumerate(zip(report.problems, BAD_ROWS, strict=True)):
         assert problem.kind == kind and words in f"{problem.message}; {problem.remedy}" and problem.remedy, problem
@@ -126,10 +135,13 @@ def test_good_rows_have_no_problem(folder):
         row("4", answers={"range": [1, 2.5]}),
         row("5", candidates=["France#1"], evidence="France#1"),
         row("6", answer="<think>a</think><answer>12</answer>", accu_reward_method="numeric"),
+        row("7", answer='<answer>{"bbox_2d": [1, 2, 40, 30]}</answer>', accu_reward_method="iou"),
+        row("8", answer="None", accu_reward_method="od_ap"),
+        row("9", accu_reward_method="llm"),
     ]
     report = check(folder, rows, kb=True)
     assert report.problems == [] and len(report.image_paths) == 2
-    assert report.lines() == ["Checked 6 rows and 2 images: no problem."]
+    assert report.lines() == ["Checked 9 rows and 2 images: no problem."]
 
 
 def test_repeated_ids_over_files_name_the_first(folder):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from open_r1_kivqa.data.samples import parse_row
 from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.rewards import REWARDS, accuracy_reward, load_reward_functions
+from open_r1_kivqa.rewards.loading import customised
 
 
 def sample(answers, method="default"):
@@ -122,6 +123,12 @@ def test_unknown_names():
         load_reward_functions(["accuracy"], "loose")
 
 
+def test_rewards_that_a_task_has_a_form_of_its_own_for():
+    assert customised(["accuracy", "format", "length"], "rec") == ["accuracy", "format_rec", "length"]
+    with pytest.raises(InputError, match="nothing to act on with --task_type math: only rec"):
+        customised(["format"], "math")
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -136,8 +143,9 @@ SAMPLES = [sample(["Paris"]), sample({"range": [0, 1]})]
 )
 def test_no_completion_makes_a_reward_raise(text):
     for reward in load_reward_functions(list(REWARDS), "lenient"):
-        values = reward([None] * 2, [say(text), text], sample=SAMPLES)
-        assert len(values) == 2 and all(value in (0.0, 1.0) for value in values)
+        values = reward([None] * 2, [say(text), text], sample=SAMPLES, completion_ids=[[1] * len(text)] * 2)
+        assert len(values) == 2 and all(-1 <= value <= 1 for value in values)
+        assert reward.__name__ in ("length", "repetition") or set(values) <= {0.0, 1.0}
 
 
 def test_deeply_nested_json_is_only_text():

@@ -78,7 +78,7 @@ def run_checks(
         row_verdicts = [verdicts[places[path]] for path in row.images]
         for verdict in dict.fromkeys(verdict for verdict in row_verdicts if verdict.kind):
             row.add(verdict.kind, verdict.message, verdict.remedy)
-        if has_boxes(row) and not row.problems:
+        if has_boxes(row) and row.number not in bad and not row.problems:
             problem = box_problem(row.sample, [(verdict.width, verdict.height) for verdict in row_verdicts])
             if problem is not None:
                 row.add("box", *problem)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
+from ..rewards.boxes import box_problem
 from ..rewards.methods import BOX_METHODS, JUDGED, KNOWN, score
 from .samples import Sample
 from .sources import Row, split_remedy
@@ -91,6 +92,9 @@ def answer_problem(sample: Sample) -> tuple[str, str, str] | None:
         return "answer_missing", "the row has no answer", "add a gpt turn with the answer, or `answers`"
     if method == JUDGED:
         return None  # only the judge could say
+    problem = box_problem(sample, []) if method in BOX_METHODS else None
+    if problem is not None:
+        return "box", *problem
     answers = [repr(sample.answers["range"][0])] if isinstance(sample.answers, dict) else sample.answers
     scores = [score(answer, sample) for answer in answers]
     if 1.0 in scores:

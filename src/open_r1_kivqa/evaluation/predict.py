@@ -95,7 +95,7 @@ def score_texts(
             "correct_strict": verdict(correct["strict"][i], sample),
             "correct_lenient": verdict(correct["lenient"][i], sample),
             "format": has_format(text),
-            **(box_record(answers, i) if sample.reward_method in BOX_METHODS else {}),
+            **(box_record(answers["lenient"][i], sample, scales[i]) if sample.reward_method in BOX_METHODS else {}),
         }
         for i, (text, sample) in enumerate(zip(texts, samples, strict=True))
     ]

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def answer_scores(
-    prompts: list,
     completions: list[Any],
     *,
     sample: list[Sample],
@@ -40,7 +39,7 @@ def accuracy_reward(
     **kwargs,
 ) -> list[float | None]:
     """`answer_scores`; logs what the judge had to do."""
-    scores = answer_scores(prompts, completions, judge=judge, **kwargs)
+    scores = answer_scores(completions, judge=judge, **kwargs)
     if judge is not None and log_metric is not None:
         for name, value in judge.metrics().items():
             log_metric(f"judge/{name}", value)
