@@ -1,7 +1,7 @@
 """Detection data in COCO's form, OVDEval's among them: an object with `images`, `annotations` (boxes [x, y, width, height] in pixels) and `categories`.
 
-An image of OVDEval names what is asked of it: `text` (labels that are there) and `neg_text` (hard negatives). Boxes marked `iscrowd` outline groups of objects; they are left out, and a label that has no other box in an image
-isn't asked for there.
+An image of OVDEval names what is asked of it: `text` (labels that are there) and `neg_text` (hard negatives). Boxes marked `iscrowd` outline groups of objects; they are left out,
+and a label that has no other box in an image isn't asked for there.
 """
 
 import argparse
@@ -25,8 +25,8 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
         "--labels",
         choices=LABELS,
         default="auto",
-        help="what a question asks for: auto: the image's own `text` and `neg_text` if it has them, else all categories of the file; all; present: what is in the image "
-        "(images without boxes are left out) (default: %(default)s)",
+        help="what a question asks for. auto: each image's own `text` and `neg_text` if the file has negatives, else as all; all: every category of the file; present: what is in "
+        "the image (images without boxes are left out). Default: %(default)s",
     )
     flags.add_argument(
         "--reward_method", choices=METHODS, default="od_ap", help="how answers are scored (default: %(default)s)"
@@ -43,29 +43,35 @@ def convert(flags: argparse.Namespace) -> tuple[list[dict], int]:
         )
     images, annotations, categories = parts
     names = _categories(categories, path)
-    by_image: dict[Any, list[dict]] = {image: [] for image in _ids(images, "images", path)}
+    by_image: dict[Any, list[tuple[str, dict]]] = {image: [] for image in _ids(images, "images", path)}
     for number, annotation in enumerate(annotations):
         image = annotation.get("image_id")
         if not isinstance(image, int | str) or image not in by_image:
             raise InputError(
                 f"{path} annotations[{number}]: `image_id` is {image!r}, and no image has it; remove it, or add the image."
             )
-        by_image[image].append(annotation | {"place": f"annotations[{number}]"})
+        by_image[image].append((f"annotations[{number}]", annotation))
+    if flags.labels == "auto":  # texts without negatives would give away what is there
+        labels = "own" if any(image.get("neg_text") for image in images) else "all"
+    else:
+        labels = flags.labels
     makers = (
-        partial(_row, image, number, by_image[image["id"]], names, flags)
+        partial(_row, image, number, by_image[image["id"]], names, labels, flags)
         for number, image in enumerate(images)
-        if flags.labels != "present" or not all(one.get("iscrowd") for one in by_image[image["id"]])
+        if labels != "present" or not all(one.get("iscrowd") for _, one in by_image[image["id"]])
     )
     return gather(makers, path=path, skip_bad=flags.skip_bad)
 
 
-def _row(image: dict, number: int, annotations: list[dict], names: dict, flags: argparse.Namespace) -> dict:
+def _row(
+    image: dict, number: int, annotations: list[tuple[str, dict]], names: dict, labels: str, flags: argparse.Namespace
+) -> dict:
     source = f"{os.path.basename(flags.annotations)} images[{number}]"
-    detections = [(one, _detection(one, names, f"{source}, {one['place']}")) for one in annotations]
+    detections = [(one, _detection(one, names, f"{source}, {place}")) for place, one in annotations]
     found = [detection for one, detection in detections if not one.get("iscrowd")]
     crowds = [detection["label"] for one, detection in detections if one.get("iscrowd")]
     answer = json.dumps(found, ensure_ascii=False) if found else "None"
-    asked = ", ".join(f'"{label}"' for label in _asked(image, found, crowds, names, flags.labels, source))
+    asked = ", ".join(f'"{label}"' for label in _asked(image, found, crowds, names, labels, source))
     row = {
         "id": item_id(image, number, flags.split, source),
         "image": relative_image(image.get("file_name"), "file_name", flags.image_root, source),
@@ -90,14 +96,14 @@ def _detection(annotation: dict, names: dict, source: str) -> dict:
 
 def _asked(image: dict, found: list[dict], crowds: list[str], names: dict, labels: str, source: str) -> list[str]:
     """The labels that a question names, each once: those of the image's own boxes always, those that only a crowd has never."""
-    own = [image.get(name, []) for name in ("text", "neg_text")]
+    own = [image.get(name) or [] for name in ("text", "neg_text")]
     if not all(isinstance(texts, list) and all(isinstance(text, str) for text in texts) for texts in own):
         raise InputError(f"{source}: `text` or `neg_text` is no list of texts; correct it, or remove both.")
     present = [detection["label"] for detection in found]
     if labels == "present":
         chosen = present
-    elif labels == "auto" and any(own):
-        chosen = [*own[0], *own[1], *present]
+    elif labels == "own":
+        chosen = sorted({*own[0], *own[1], *present})  # in the file's order, what is there would come first
     else:
         chosen = list(names.values())
     unknown = set(crowds) - set(present)

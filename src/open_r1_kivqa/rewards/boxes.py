@@ -22,7 +22,7 @@ LONGEST_NUMBER = 400  # characters
 BOX_KEYS = ("bbox_2d", "bbox", "box")  # the first one there counts
 TOLERANCE = 1.5  # pixels that a reference may reach beyond its image: RefCOCO's boxes in VLM-R1's files end 1 pixel after their last one
 
-_NUMBER = r"\s*+([-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?)\s*+"
+_NUMBER = r"\s*+([-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?)\s*+"
 BOX = re.compile(
     rf"\[{_NUMBER},{_NUMBER},{_NUMBER},{_NUMBER}\]"  # [x1, y1, x2, y2]
     rf"|\({_NUMBER},{_NUMBER}\)\s*+,\s*+\({_NUMBER},{_NUMBER}\)"  # (x1,y1),(x2,y2), as Qwen2-VL writes them
