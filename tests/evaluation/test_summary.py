@@ -91,3 +91,52 @@ def test_table_shows_settings_gain_and_baselines():
     text = out.getvalue()
     assert "normal - wrong_image" in text and "100.0  [100.0 100.0]" in text
     assert "rule: chance" in text and "20.0" in text and "medoid" not in text
+
+
+BOX = {"box": [0.0, 0.0, 10.0, 10.0], "label": "cat"}
+FAR = {"box": [50.0, 50.0, 60.0, 60.0], "label": "cat"}
+
+
+def found(id, boxes, score, *, strict=True, setting="normal"):
+    """The record of a row that expects BOX."""
+    answered = record(id, None, "", score, setting=setting, strict=score if strict else 0.0)
+    return answered | {"boxes": boxes, "expected": [BOX], "answer_strict": "[]" if strict else None}
+
+
+def shown(summary):
+    """The lines of the table, under its title."""
+    out = io.StringIO()
+    Console(file=out, width=130).print(score_table(summary))
+    title, *lines = out.getvalue().splitlines()
+    assert title.strip().endswith("95 % interval")
+    return lines
+
+
+def test_rows_of_one_box_have_a_mean_iou():
+    rows = [record("a", None, "", 1.0) | {"iou": 0.9}, record("b", None, "", 0.0) | {"iou": 0.2}]
+    summary = summarise([*rows, record("c", None, "", 0.0) | {"iou": None}])
+    scores = summary["splits"]["seen"]
+    assert scores["iou"] == pytest.approx(0.55) and scores["accuracy"] == pytest.approx(1 / 3)
+    assert "AP" not in scores
+    head, line = shown(summary)[:2]
+    assert head.split()[-1] == "IoU" and line.split()[-1] == "55.0"
+
+
+def test_rows_of_lists_have_an_average_precision_over_all_rows_of_a_setting():
+    records = [found("a", [BOX], 1.0), found("b", [BOX], 1.0, strict=False)]
+    records += [found(id, [FAR], 0.0, setting="wrong_image") for id in "ab"]
+    summary = summarise(records)
+    scores = summary["splits"]["seen"]
+    assert (scores["AP"], scores["AP50"]) == (1.0, 1.0)
+    assert scores["AP_strict"] == pytest.approx(51 / 101)  # one of two: precision 1 at the recalls up to .5
+    assert scores["settings"]["wrong_image"]["AP"] == 0.0
+    assert "iou" not in scores
+    head, line = shown(summary)[:2]
+    assert head.split()[-4:] == ["AP", "AP50", "AP", "strict"] and line.split()[-3:] == ["100.0", "100.0", "50.5"]
+
+
+def test_the_table_has_columns_only_for_what_there_is():
+    table = "\n".join(shown(summarise([record("a", "e", "t", 1.0, pick=True)])))
+    assert "pick" in table and "copy" not in table and "IoU" not in table and "AP" not in table
+    mixed = [record("a", None, "", 1.0), record("b", None, "", 1.0) | {"iou": 0.7}, found("c", [BOX], 1.0)]
+    assert shown(summarise(mixed))[0].split()[-5:] == ["IoU", "AP", "AP50", "AP", "strict"]
