@@ -7,11 +7,14 @@
 #   SMOKE=1 bash run_scripts/run_grpo_kivqa.sh                       two steps of a tiny model on embedded data, no GPU needed
 #   bash run_scripts/run_grpo_kivqa.sh --resume_from_checkpoint true further flags go to grpo_jsonl.py and win over configs/kivqa_wiki_r1.yaml
 #
-# Memory: weights, gradients and optimizer take 16 bytes a parameter, spread over the GPUs: about 60 GB / 8 for the 3B
-# model, 133 GB / 8 for the 7B. The rest are activations and grow with the batch. Out of memory? In this order:
-#   --per_device_train_batch_size 2 --gradient_accumulation_steps 4   the same step in smaller pieces
-#   --max_completion_length 128, --num_passages 3, --max_pixels 401408  shorter sequences (an image token is 28 x 28 pixels)
-#   --deepspeed local_scripts/zero3_offload.json                      weights and optimizer in the machine's RAM: slower
+# Memory, reckoned and not measured, on 8 GPUs: weights, gradients and optimizer take 16 bytes a parameter, spread over the GPUs (60 GB / 8
+# for the 3B model, 133 GB / 8 for the 7B). Generation gathers the weights on each GPU (2 bytes a parameter: 7.5 and 17 GB), and the rest
+# are activations, which grow with the batch: 1 to 2 GB a completion. So of a card with
+#   80 GB  about 22 are used as it stands, 45 with the 7B model
+#   48 GB  as it stands; the 7B model with --per_device_train_batch_size 2 --gradient_accumulation_steps 4: the same step in smaller pieces
+#   24 GB  add --per_device_train_batch_size 1 --gradient_accumulation_steps 8; the 7B model does not fit
+# Still out of memory: --max_completion_length 128, --num_passages 3, --max_pixels 401408 make shorter sequences (an image token is
+# 28 x 28 pixels); --deepspeed local_scripts/zero3_offload.json keeps weights and optimizer in the machine's RAM and is slower.
 # Without the curriculum: --config configs/kivqa.yaml in the command below, and no --curriculum_graph.
 # With flash-attn installed (setup.sh --gpu) add --attn_implementation flash_attention_2.
 set -euo pipefail
@@ -25,7 +28,7 @@ graph=data/graph.npz            # of the data's rows; `kivqa graph --help` tells
 output=outputs/grpo_kivqa
 gpus=8
 
-family=qwen2_5_vl
+family=qwen2_5_vl task=kivqa
 source run_scripts/start.sh
 if [ "${SMOKE:-0}" = 1 ]; then
     graph=$(dirname "$data")/graph.npz

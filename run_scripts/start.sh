@@ -4,7 +4,7 @@ PATH=$PWD/.venv/bin:$PATH
 [ -x .venv-vllm/bin/python ] && PATH=$PWD/.venv-vllm/bin:$PATH # made by `setup.sh --gpu`
 export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning}  # torch, transformers and DeepSpeed warn each other, hundreds of times
 
-# With SMOKE=1 a recipe runs two steps on 64 embedded rows and a tiny random model of its `family`, on two processes, also
+# With SMOKE=1 a recipe runs two steps on embedded rows of its `task` and a tiny random model of its `family`, on two processes, also
 # without a GPU: it shows that flags, DeepSpeed and data fit together, and nothing about learning. That replaces model, data,
 # images, knowledge, output and gpus; `smoke` holds the flags that come last.
 smoke=()
@@ -14,9 +14,15 @@ if [ "${SMOKE:-0}" = 1 ]; then
     rm -rf "$output/run" "$output/tiny_$family"
     model=$output/tiny_$family
     python tests/tiny.py $family "$model"
-    demo=src/open_r1_kivqa/demo/data
-    data=$output/rows.jsonl images=$demo/images knowledge=$demo/knowledge.jsonl
-    head -n 64 $demo/train.jsonl >"$data"
+    demo=src/open_r1_kivqa/demo
+    data=$output/rows.jsonl
+    if [ "$task" = kivqa ]; then
+        images=$demo/data/images knowledge=$demo/data/knowledge.jsonl
+        head -n 64 $demo/data/train.jsonl >"$data"
+    else
+        images=$demo/tasks/images
+        grep '"split": "train"' $demo/tasks/"$task".jsonl >"$data"
+    fi
     output=$output/run
     gpus=2
     smoke=(--max_steps 2 --per_device_train_batch_size 2 --gradient_accumulation_steps 1 --num_train_epochs 1)
