@@ -96,6 +96,19 @@ def test_a_flag_of_vlm_r1_without_use_is_refused_with_a_reason(name):
         parse(GRPO, f"--{name}", "true")
 
 
+@pytest.mark.parametrize("name", entry.FORMER)
+def test_a_flag_of_older_scripts_says_what_to_do_instead(name, tmp_path):
+    wanted = re.escape(entry.FORMER[name])
+    for spelling in (f"--{name}", f"--{name.replace('_', '-')}"):
+        with pytest.raises(InputError, match=f"{spelling}.*{wanted}"):
+            parse(GRPO, spelling, "1")
+    with pytest.raises(InputError, match=f"--{name}=1.*{wanted}"):
+        parse(GRPO, f"--{name}=1")
+    (tmp_path / "flags.yaml").write_text(f"{name}: 1\n")
+    with pytest.raises(InputError, match=f"{name}.*{wanted}"):
+        parse(GRPO, "--config", str(tmp_path / "flags.yaml"))
+
+
 def own_fields():
     """Flags that TRL doesn't have."""
     stock = {field.name for kind in (GRPOConfig, SFTConfig, ModelConfig) for field in fields(kind)}

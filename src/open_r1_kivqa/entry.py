@@ -12,6 +12,18 @@ from .errors import InputError
 
 BAD_INPUT = 2  # exit code
 
+# Flags of VLM-R1's scripts, or of the TRL and transformers it was written for, that are no more: what to do instead.
+FORMER = {
+    "dataset_name": "rows come from --data_file_paths: leave it out",
+    "dataset_config": "rows come from --data_file_paths: leave it out",
+    "dataset_train_split": "held-out rows come from --val_split_ratio or --eval_data_file_paths: leave it out",
+    "dataset_test_split": "held-out rows come from --val_split_ratio or --eval_data_file_paths: leave it out",
+    "image_root": "say --image_folders",
+    "torch_dtype": "say --dtype",
+    "warmup_ratio": "say --warmup_steps, where a number below 1 is a share of all steps",
+    "max_prompt_length": "prompts are never cut, since a cut could fall among image tokens: a row whose prompt leaves no room for --max_completion_length is refused before training. Leave it out",
+}
+
 
 def run(main: Callable[[], None]) -> None:
     """Run an entry; bad input ends it with one message on stderr and exit code 2, without a traceback."""
@@ -56,7 +68,10 @@ def _parse(dataclasses: Sequence[type], wanted: Sequence[type], argv: Sequence[s
             raise InputError(f"{message}{self.nearest(message)} --help lists all flags.")
 
         def nearest(self, message: str) -> str:
-            unknown = re.search(r"unrecognized arguments: (\S+)", message)
+            unknown = re.search(r"unrecognized arguments: ([^\s=]+)", message)
+            former = FORMER.get(unknown.group(1).lstrip("-").replace("-", "_")) if unknown else None
+            if former:
+                return f": {former}."
             near = get_close_matches(unknown.group(1), self._option_string_actions, n=1) if unknown else []
             return f": did you mean {near[0]}?" if near else "."
 
@@ -66,7 +81,8 @@ def _parse(dataclasses: Sequence[type], wanted: Sequence[type], argv: Sequence[s
             for name, value in config.items():
                 if name not in actions:
                     near = get_close_matches(name, actions, n=1)
-                    raise InputError(f"--config: {name!r} is no flag{f'; did you mean {near[0]!r}?' if near else '.'}")
+                    hint = f": {FORMER[name]}." if name in FORMER else f"; did you mean {near[0]!r}?" if near else "."
+                    raise InputError(f"--config: {name!r} is no flag{hint}")
                 config[name] = self.read(actions[name], value)
             return super().set_defaults_with_config(**config)
 
