@@ -116,8 +116,8 @@ def _interval(drawn: np.ndarray) -> list[float] | None:
 
 def score_table(summary: dict) -> Table:
     """The summary for the terminal: a line for each split and setting, then the gain and the baselines of the split. Figures are percentages."""
-    title = "Accuracy (answers read leniently, mean over question types) with its 95 % interval"
-    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False, min_width=len(title))
+    title = "Accuracy (lenient, mean over question types), 95 % interval"
+    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
     every = [measures for scores in summary["splits"].values() for measures in scores["settings"].values()]
     shown = [name for name in SHOWN if name in ALWAYS_SHOWN or any(one.get(name) is not None for one in every)]
     for column in ("split", "setting", "rows", "accuracy", "", *(SHOWN[name] for name in shown)):
