@@ -1,5 +1,7 @@
 """The whole way of every family, on rows with none, one, two and three images: trained, saved, loaded again, answering the same; resumed like the unbroken run; its reference the model it started from."""
 
+import shutil
+
 import grpo_run
 import pytest
 import sft_run
@@ -41,23 +43,33 @@ def prompts(flags) -> list[list[dict]]:
 
 def answers(model, processor, asked) -> tuple[list[str], torch.Tensor]:
     """Greedy continuations, and the logits after each of the prompts."""
-    texts = greedy(model, processor, asked, max_new_tokens=6, batch_size=4)
+    texts = greedy(model, processor, asked, max_new_tokens=3, batch_size=4)
+    return texts, logits_of(model, processor, asked)
+
+
+def logits_of(model, processor, asked) -> torch.Tensor:
     model.eval()
     with torch.no_grad():
-        logits = [model(**tokenize_prompts(processor, [prompt])).logits[0, -1] for prompt in asked]
-    return texts, torch.stack(logits)
+        return torch.stack([model(**tokenize_prompts(processor, [prompt])).logits[0, -1] for prompt in asked])
 
 
-def loaded(family: str, way: str, base: str, folder: str):
-    """What was saved, as plain transformers and plain peft load it."""
-    if way != "lora":
-        return AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
-    return PeftModel.from_pretrained(AutoModelForImageTextToText.from_pretrained(base, dtype=torch.float32), folder)
+@pytest.fixture(scope="module")
+def start_logits(tiny_model, tmp_path_factory):
+    """start_logits(family) -> what the model that training starts from says to the prompts."""
+    asked = prompts(write_data(tmp_path_factory.mktemp("start") / "data", kinds=KINDS))
+    known = {}
+
+    def of(family: str) -> torch.Tensor:
+        if family not in known:
+            processor = load_processor(tiny_model(family), **limits(family))
+            known[family] = logits_of(load_model(tiny_model(family)), processor, asked)
+        return known[family]
+
+    return of
 
 
-def walk(make, family: str, way: str, tmp_path, asked, base: str) -> None:
-    """Train two steps with a checkpoint after the first, save, load, ask; then resume from the checkpoint."""
-    trainer = make(tmp_path / "run")
+def check(trainer, family: str, way: str, base: str, start_logits, asked, folder: str) -> dict:
+    """Train two steps; only what may move moves, and what was saved answers as the model in memory. Gives the trained weights."""
     start = weights(trainer)
     trainer.train()
     assert len(losses(trainer)) == 2 and all(map(torch.isfinite, torch.tensor(losses(trainer))))
@@ -66,73 +78,62 @@ def walk(make, family: str, way: str, tmp_path, asked, base: str) -> None:
     assert {MODULES[family].parameter_part(name) for name in moved} == TRAINED[way]
     assert all(".lora_" in name for name in moved) == (way == "lora")
 
-    trainer.save_model(str(tmp_path / "saved"))
-    processor = load_processor(base) if way == "lora" else load_processor(str(tmp_path / "saved"))
-    MODULES[family].limit_images(processor, **limits(family))
+    trainer.save_model(folder)
     told, logits = answers(trainer.model, trainer.processing_class, asked)
-    told_again, logits_again = answers(loaded(family, way, base, str(tmp_path / "saved")), processor, asked)
+    assert (start_logits - logits).abs().amax(dim=1).min() > 1e-4, "every prompt's logits show the training"
+    # As plain transformers and plain peft load it.
+    saved = AutoModelForImageTextToText.from_pretrained(base if way == "lora" else folder, dtype=torch.float32)
+    saved = PeftModel.from_pretrained(saved, folder) if way == "lora" else saved
+    told_again, logits_again = answers(saved, load_processor_beside(folder, base), asked)
     assert told_again == told
     assert torch.equal(logits_again, logits)
-    before = answers(load_model(base), processor, asked)[1]
-    assert (before - logits).abs().amax(dim=1).min() > 1e-4, "every row's logits show the training"
+    return trained
 
+
+def load_processor_beside(folder: str, base: str):
+    """The processor that was saved with the model or the adapter; its image limits are part of it."""
+    copy = shutil.copytree(folder, f"{folder}-with-config")
+    shutil.copy(f"{base}/config.json", copy)
+    return load_processor(copy)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("way", WAYS)
+def test_grpo_from_start_to_answers(family, way, tiny_model, tmp_path, flags, start_logits):
+    """Resuming is tested in test_checkpoints.py, for every family too.
+
+    The reference is the model as training began, of the same class (VLM-R1 338 and 90: a class that could not hold it); under LoRA it is what lies beneath the adapter.
+    """
+    base, asked = tiny_model(family), prompts(flags)
+    options = {"max_steps": 2, "learning_rate": 1e-2, "per_device_train_batch_size": 8, "max_completion_length": 4}
+    args = grpo_run.config(tmp_path / "run", beta=0.04, **options)
+    trainer = grpo_run.make_trainer(base, flags, args, {**WAYS[way], **limits(family)})
+    check(trainer, family, way, base, start_logits(family), asked, str(tmp_path / "saved"))
+    if way == "lora":
+        assert trainer.ref_model is None
+        with trainer.model.disable_adapter():
+            assert torch.equal(logits_of(trainer.model, trainer.processing_class, asked), start_logits(family))
+    else:
+        assert type(trainer.ref_model) is type(trainer.model)
+        assert torch.equal(logits_of(trainer.ref_model, trainer.processing_class, asked), start_logits(family))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("way", WAYS)
+def test_supervised_from_start_to_answers_and_resumed(family, way, tiny_model, tmp_path, flags, start_logits):
+    base = tiny_model(family)
+
+    def make(folder):
+        options = {"max_steps": 2, "learning_rate": 1e-2, "save_strategy": "steps", "save_steps": 1}
+        args = sft_run.config(folder, **options)
+        return sft_run.make_trainer(base, flags, args, {**WAYS[way], **limits(family)})
+
+    trainer = make(tmp_path / "run")
+    trained = check(trainer, family, way, base, start_logits(family), prompts(flags), str(tmp_path / "saved"))
     resumed = make(tmp_path / "again")
     resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
     assert losses(resumed) == losses(trainer)
     assert all(torch.equal(value, trained[name]) for name, value in weights(resumed).items())
-
-
-OPTIONS = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "learning_rate": 1e-2}
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("way", WAYS)
-def test_grpo_from_start_to_answers(family, way, tiny_model, tmp_path, flags):
-    base = tiny_model(family)
-
-    def make(folder):
-        args = grpo_run.config(folder, per_device_train_batch_size=8, beta=0.04, **OPTIONS)
-        return grpo_run.make_trainer(base, flags, args, {**WAYS[way], **limits(family)})
-
-    walk(make, family, way, tmp_path, prompts(flags), base)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("way", WAYS)
-def test_supervised_from_start_to_answers(family, way, tiny_model, tmp_path, flags):
-    base = tiny_model(family)
-
-    def make(folder):
-        return sft_run.make_trainer(base, flags, sft_run.config(folder, **OPTIONS), {**WAYS[way], **limits(family)})
-
-    walk(make, family, way, tmp_path, prompts(flags), base)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_reference_model_is_the_start_and_stays_it(family, tiny_model, tmp_path, flags):
-    """VLM-R1 338 and 90: the reference was loaded by a class that could not hold it."""
-    base = tiny_model(family)
-    args = grpo_run.config(tmp_path / "run", per_device_train_batch_size=8, beta=0.04, max_steps=1, learning_rate=1e-2)
-    trainer = grpo_run.make_trainer(base, flags, args)
-    start = load_model(base).state_dict()
-    assert type(trainer.ref_model) is type(trainer.model) is type(load_model(base))
-    trainer.train()
-    reference = trainer.accelerator.unwrap_model(trainer.ref_model).state_dict()
-    assert all(torch.equal(reference[name], value) for name, value in start.items())
-    assert not all(torch.equal(trainer.model.state_dict()[name], value) for name, value in start.items())
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_lora_needs_no_reference_since_the_start_is_beneath_the_adapter(family, tiny_model, tmp_path, flags):
-    base = tiny_model(family)
-    args = grpo_run.config(tmp_path / "run", per_device_train_batch_size=8, beta=0.04, max_steps=1, learning_rate=1e-2)
-    trainer = grpo_run.make_trainer(base, flags, args, WAYS["lora"])
-    trainer.train()
-    assert trainer.ref_model is None
-    asked = prompts(flags)
-    with trainer.model.disable_adapter():
-        _, beneath = answers(trainer.model, trainer.processing_class, asked)
-    assert torch.equal(beneath, answers(load_model(base), trainer.processing_class, asked)[1])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
