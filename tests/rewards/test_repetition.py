@@ -76,10 +76,13 @@ def test_labels_of_a_list_of_detections(labels, value, fence):
     assert reward(f"<think>I look.</think><answer>{answer}</answer>") == pytest.approx(value, abs=1e-12)
 
 
-def test_reasoning_before_a_list_counts_and_its_json_does_not():
+def test_text_around_a_list_counts_and_its_json_does_not():
     listed = f"<answer>{detections('cat', 'dog', 'bird', 'fish')}</answer>"
-    assert reward(f"<think>{'I look at it. ' * 3}</think>{listed}") == pytest.approx(-3 / 7)
+    assert reward(f"<think>{'I look at it. ' * 3}</think>{listed}") == pytest.approx(-2 / 9)  # 14 words outside
     assert reward(f"<think>I look.</think>{listed}") == 0.0
+    assert reward(f"<think>a</think>{listed * 100}") < -0.9
+    assert reward(f"<think>I look.</think><answer>{detections('cat')} {'and more ' * 100}</answer>") < -0.9
+    assert reward(f"<think>a</think><answer>{detections(*'abcd')[:-1]}{', then nothing' * 100}") < -0.9  # cut off
     assert reward(f"<think>{'wait ' * 200}</think><answer>None</answer>") < -0.9  # nothing there: a text
 
 

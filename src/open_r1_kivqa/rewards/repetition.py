@@ -3,8 +3,9 @@
 import re
 from typing import Any
 
+from open_r1_kivqa.rewards.boxes import read_json, unfenced
 from open_r1_kivqa.rewards.detection import parse_detections
-from open_r1_kivqa.rewards.extraction import completion_text, lenient_answer, think_text
+from open_r1_kivqa.rewards.extraction import completion_text, lenient_answer
 
 # Scripts written without spaces between words: Thai, Lao, Tibetan, Myanmar, Khmer, kana, Han with its extensions.
 UNSPACED = (
@@ -26,17 +27,20 @@ def repeated_share(text: str, ngram: int = 6) -> float:
 def repetition_reward(prompts: list, completions: list[Any], *, ngram: int = 6, **kwargs) -> list[float]:
     """From 0.0 (nothing repeated) down to above -1.0 for each completion.
 
-    Minus `repeated_share` of the whole completion, unless its answer (read leniently) is a list of detections, whose JSON repeats by nature: then minus the share of detections whose label an
-    earlier one has, or minus `repeated_share` of the reasoning if that is more. So several objects of one kind cost as much as one listed several times.
+    Minus `repeated_share` of the whole completion, unless its answer (read leniently) is a JSON list of detections and nothing else, which repeats by nature: then minus the share of
+    detections whose label an earlier one has, or minus `repeated_share` of all that stands outside the list if that is more. So several objects of one kind cost as much as one listed
+    several times.
 
-    Source: VLM-R1's `repetition` reward; words of scripts without spaces and words without an end are cut here, and the reasoning before a list counts.
+    Source: VLM-R1's `repetition` reward; words of scripts without spaces and words without an end are cut here, and the text around a list counts.
     """
     return [0.0 - _repeated(completion_text(completion), ngram) for completion in completions]
 
 
 def _repeated(text: str, ngram: int) -> float:
-    detections = parse_detections(lenient_answer(text) or "")
-    if not detections:
+    answer = lenient_answer(text) or ""
+    detections = parse_detections(answer)
+    if not detections or read_json(unfenced(answer).strip(), alone=True) is None:
         return repeated_share(text, ngram)
     labels = {detection.kind for detection in detections}
-    return max(1 - len(labels) / len(detections), repeated_share(think_text(text) or "", ngram))
+    before, _, after = text.rpartition(answer)
+    return max(1 - len(labels) / len(detections), repeated_share(f"{before} {after}", ngram))
