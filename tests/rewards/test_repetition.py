@@ -82,7 +82,7 @@ def test_text_around_a_list_counts_and_its_json_does_not():
     assert reward(f"<think>I look.</think>{listed}") == 0.0
     assert reward(f"<think>a</think>{listed * 100}") < -0.9
     assert reward(f"<think>I look.</think><answer>{detections('cat')} {'and more ' * 100}</answer>") < -0.9
-    assert reward(f"<think>a</think><answer>{detections(*'abcd')[:-1]}{', then nothing' * 100}") < -0.9  # cut off
+    assert reward(f"<think>a</think><answer>{detections(*'abcd')[:-1]}{', then nothing' * 100}") < -0.8  # cut off
     assert reward(f"<think>{'wait ' * 200}</think><answer>None</answer>") < -0.9  # nothing there: a text
 
 

@@ -74,8 +74,9 @@ class Judge:
         url: base URL, as http://localhost:8000/v1.
         model: name of its model.
         key: sent as bearer token; None for an endpoint that wants none.
-        timeout: seconds for one try; a question takes at most (retries + 1) times as long, waits included.
-        retries: further tries after no connection, a timeout, or status 408, 409, 429 or 5xx. The client waits 0.5 s, 1 s, 2 s, … up to 8 s, or as long as Retry-After says.
+        timeout: seconds for one try.
+        retries: further tries after no connection, a timeout, or status 408, 409, 429 or 5xx. The client waits 0.5 s, 1 s, 2 s, … up to 8 s, or as long as Retry-After says; what is
+            not done after all tries and these plain waits is given up, so that no endpoint can hold a run.
         concurrency: most questions open at the same time.
         cache: folder of verdicts, see `VerdictFiles`; None to remember them in memory only.
         max_answer_chars: longer answers are cut.
@@ -236,7 +237,8 @@ class Judge:
     async def _ask(self, client: "AsyncOpenAI", question: Question) -> "bool | Failure":
         import openai
 
-        longest = self.timeout * (self.retries + 1)
+        waits = (min(0.5 * 2**i, 8.0) for i in range(self.retries))
+        longest = self.timeout * (self.retries + 1) + sum(waits)
         try:
             async with asyncio.timeout(longest):  # the client's own timeout begins anew with every byte
                 response = await client.chat.completions.with_raw_response.create(
