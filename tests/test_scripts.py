@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted([ROOT / "setup.sh", ROOT / ".ci" / "run", *(ROOT / "run_scripts").glob("*.sh")])
 RECIPES = sorted((ROOT / "run_scripts").glob("run_grpo_*.sh")) + [ROOT / "run_scripts" / "run_sft_cold_start.sh"]
+RUN_WHOLE = ["run_grpo_kivqa", "run_grpo_kivqa_lora", "run_grpo_rec", "run_sft_cold_start"]
+TASK_METHODS = {"rec": "iou", "ovd": "odLength", "math": "math", "gui": "all_match"}
 PATHS = re.compile(r"(?:src|configs|local_scripts|run_scripts|tests|docs|bench)/[\w./]*\w")
 
 
@@ -66,15 +69,74 @@ def test_deepspeed_file_leaves_the_batch_to_the_flags(name):
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_recipe_runs(recipe, tmp_path):
-    done = bash(recipe, SMOKE="1", SMOKE_OUTPUT=str(tmp_path))
+@pytest.mark.parametrize("name", RUN_WHOLE)
+def test_recipe_runs(name, tmp_path):
+    """The script from its first line to its last, with torchrun."""
+    done = bash(ROOT / "run_scripts" / f"{name}.sh", SMOKE="1", SMOKE_OUTPUT=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "step 2/2" in done.stdout
-    run = tmp_path / "run"
-    assert json.loads((run / "manifest.json").read_text())["world_size"] == 2
+    assert_ran(name, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared_launch(tmp_path_factory):
+    """The other recipes: each script up to the command that it gives to torchrun, and then all of these commands in one launch of two ranks (recipes_worker.py). Returns their output and folders."""
+    from launch import run_ranks
+    from tiny import make_tiny
+
+    folders = {path.stem: tmp_path_factory.mktemp(path.stem) for path in RECIPES if path.stem not in RUN_WHOLE}
+    calls = []
+    for name, folder in folders.items():
+        recorded = {tool: words for tool, *words in recorded_calls(ROOT / "run_scripts" / f"{name}.sh", folder)}
+        script, family, model = recorded["python"]
+        assert script == "tests/tiny.py"
+        make_tiny(family, model)
+        assert recorded["torchrun"][:3] == ["--standalone", "--nproc_per_node", "2"]
+        entry, *argv = recorded["torchrun"][3:]
+        calls.append({"entry": entry, "argv": [*argv, "--use_cpu", "true"], "port": free_port()})
+    file = tmp_path_factory.mktemp("calls") / "calls.json"
+    file.write_text(json.dumps(calls))
+    return run_ranks(ROOT / "tests" / "recipes_worker.py", str(file), timeout=900).stdout, folders
+
+
+def recorded_calls(script: Path, folder: Path) -> list[list[str]]:
+    """What a recipe says to `python` and `torchrun` with SMOKE=1: bash functions of these names write it down instead."""
+    log = folder / "calls"
+    functions = "".join(
+        f"""{tool}() {{ printf '%s\\n' {tool} "$@" "" >>"$CALLS"; }}; export -f {tool}; """
+        for tool in ("python", "torchrun")
+    )
+    environment = {**os.environ, "SMOKE": "1", "SMOKE_OUTPUT": str(folder), "CALLS": str(log)}
+    done = subprocess.run(
+        ["bash", "-c", functions + 'bash "$0"', script], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [call.split("\n") for call in log.read_text().strip("\n").split("\n\n")]
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("name", [path.stem for path in RECIPES if path.stem not in RUN_WHOLE])
+def test_recipe_runs_in_shared_launch(name, shared_launch):
+    output, folders = shared_launch
+    assert output.count("step 2/2") == len(folders)
+    assert_ran(name, folders[name])
+
+
+def assert_ran(name: str, folder: Path) -> None:
+    run = folder / "run"
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest["world_size"] == 2
     assert (run / "checkpoint-2" / "complete.json").exists()
-    assert (run / ("adapter_model.safetensors" if "lora" in recipe.name else "model.safetensors")).exists()
+    assert (run / ("adapter_model.safetensors" if "lora" in name else "model.safetensors")).exists()
+    for task, method in TASK_METHODS.items():
+        if name.startswith(f"run_grpo_{task}"):
+            assert (manifest["flags"]["task_type"], manifest["flags"]["reward_method"]) == (task, method)
 
 
 def test_run_tests_fails_when_no_test_ran():
