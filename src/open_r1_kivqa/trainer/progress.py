@@ -22,6 +22,7 @@ from transformers import PrinterCallback, TrainerCallback
 from transformers import ProgressCallback as StockProgressCallback
 from trl import GRPOConfig
 
+LOSS_NEAR_0 = "A loss near 0 is as it should be: the advantages of a group cancel. What is learnt shows in the reward."
 MEASURED_STEPS = 4  # at least so many, from the second on: the first one warms up and would spoil the estimate
 
 
@@ -123,7 +124,8 @@ def batch_report(args, world_size: int, batches_per_epoch: int, max_steps: int) 
     return (
         f"{in_step} completions a step = {in_step / group:g} prompts x {group} ({product}); {steps}\n"
         f"{generated} completions = {generated / group:g} prompts x {group} generated at a time, "
-        f"each used {args.num_iterations} {'time' if args.num_iterations == 1 else 'times'}"
+        f"each used {args.num_iterations} {'time' if args.num_iterations == 1 else 'times'}\n"
+        f"{LOSS_NEAR_0}"
     )
 
 
