@@ -133,11 +133,7 @@ def _in_prose(text: str) -> list[str]:
 
 
 def _balanced(number: str) -> str:
-    number = (
-        number.strip(" \n\t.,:+-*/^×÷·=")
-        if not number.startswith(("-", "+", "."))
-        else number.rstrip(" \n\t.,:+-*/^×÷·=")
-    )
+    number = number.rstrip(" \n\t.,:+-*/^×÷·=")
     return number if number.count("(") == number.count(")") else number.strip("()")
 
 
@@ -161,12 +157,7 @@ def latex(text: str) -> str:
         text,
     )
     text = re.sub(rf"(?<![\\A-Za-z])({FUNCTIONS})(?![A-Za-z])", r"\\\1 ", text)
-    text = (
-        " ".join(text.split()).strip(" .;,")
-        if not text.lstrip().startswith(".")
-        else " ".join(text.split()).rstrip(" .;,")
-    )
-    return text
+    return " ".join(text.split()).rstrip(" .;,").lstrip(" ;,")
 
 
 def _key(value: str) -> str:
@@ -176,7 +167,7 @@ def _key(value: str) -> str:
 
 
 def _equal_numbers(a: str, b: str) -> bool | None:
-    """Whether two plain numbers are equal, by math-verify's rule: to six decimals if one has any. Near zero, where that says little, to a thousandth. None if they are no plain numbers."""
+    """Whether two plain numbers are equal by math-verify's rule, to six decimals if one has any; near zero, where that says little, also to a thousandth. None if they are none."""
     if not (len(a) <= 60 and len(b) <= 60 and PLAIN_NUMBER.fullmatch(a) and PLAIN_NUMBER.fullmatch(b)):
         return None
     a, b = (number.replace(",", "." if number.lstrip("+-").startswith("0,") else "") for number in (a, b))
@@ -187,14 +178,17 @@ def _equal_numbers(a: str, b: str) -> bool | None:
 
 
 def _comparable(value: str) -> bool:
-    """Whether math-verify may see a value: one that it ends soon with, as far as can be told, and reads rightly. It would read words as products of their letters (so "pots" as "stop"), add up "2 3", and drop what stands in a \\text at the end."""
+    """Whether math-verify may see a value: one that it ends with soon, as far as can be told, and reads rightly.
+
+    It would read words as products of their letters ("pots" as "stop"), add up "2 3", and drop what stands in a `\\text` at the end.
+    """
     outside = IN_TEXT.sub("", value)
     return (
         0 < len(value) <= MAX_VALUE
         and _depth(value) <= MAX_DEPTH
         and not HUGE.search(value)
         and not re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", outside)
-        and not re.search(r"\d\s+\d", outside)
+        and not re.search(r"\d\.?\s+\d", outside)
         and not any(re.search(r"\d|\b(?:or|and)\b\s*\w", text) for text in IN_TEXT.findall(value))
     )
 
