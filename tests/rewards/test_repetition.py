@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from open_r1_kivqa.data.samples import parse_row
 from open_r1_kivqa.rewards.repetition import repeated_share, repetition_reward
 
 
@@ -74,6 +75,22 @@ def detections(*labels):
 def test_labels_of_a_list_of_detections(labels, value, fence):
     answer = fence.format(detections(*labels))
     assert reward(f"<think>I look.</think><answer>{answer}</answer>") == pytest.approx(value, abs=1e-12)
+
+
+def test_a_label_as_often_as_the_row_has_it_repeats_nothing():
+    def row(answer):
+        turns = [{"from": "human", "value": "Find all."}, {"from": "gpt", "value": answer}]
+        return parse_row({"id": "1", "conversations": turns}, image_folder="", reward_method="od_ap", source="r:1")
+
+    def with_row(labels, answer):
+        return repetition_reward([None], [f"<answer>{detections(*labels)}</answer>"], sample=[row(answer)])[0]
+
+    three_cats = detections("cat", "CAT", "cat")
+    assert with_row(["cat", "Cat ", "cat"], three_cats) == 0.0
+    assert with_row(["cat"] * 4, three_cats) == -1 / 4
+    assert with_row(["dog"] * 4, three_cats) == -3 / 4
+    assert with_row(["cat"] * 2, "None") == -1 / 2
+    assert with_row(["cat"] * 2, "a cat") == -1 / 2
 
 
 def test_text_around_a_list_counts_and_its_json_does_not():

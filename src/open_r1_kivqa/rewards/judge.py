@@ -145,7 +145,9 @@ class Judge:
         question = Question("What is the capital of France?", ("Paris",), "It is Paris.")
         (reply,) = _run(self._ask_all([question]))
         if isinstance(reply, Failure):
-            raise InputError(f"The judge {self.model!r} at {self.url} gives no verdict: {reply.words}.")
+            raise InputError(
+                f"The judge {self.model!r} at {self.url} gives no verdict: {reply.words}. Start its endpoint, or correct --judge_url, --judge_model and --judge_api_key_env."
+            )
 
     def grade(
         self, questions: Sequence[str], references: Sequence[tuple[str, ...]], answers: Sequence[str]
