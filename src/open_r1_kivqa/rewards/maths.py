@@ -161,9 +161,10 @@ def latex(text: str) -> str:
 
 
 def _key(value: str) -> str:
-    """Equal for two texts that are the same but for spaces, `\\text`, and the capital that a word begins with."""
+    """Equal for two texts that are the same but for spaces between other things than numbers, `\\text`, and the capital that a word begins with."""
     value = re.sub(r"\\(?:text|mathrm|mbox|textbf|mathbf)\s*\{([^{}]*)\}", r"\1", value)
-    return re.sub(r"(?<![\\A-Za-z])[A-Z][a-z]{2,}", lambda match: match[0].lower(), "".join(value.split()))
+    value = re.sub(r"(?<![\d.,])\s+|\s+(?!\d)", "", value)  # "5 6" is not 56
+    return re.sub(r"(?<![\\A-Za-z])[A-Z][a-z]{2,}", lambda match: match[0].lower(), value)
 
 
 def _equal_numbers(a: str, b: str) -> bool | None:
