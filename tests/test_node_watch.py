@@ -173,6 +173,7 @@ def test_bad_input_on_every_node_adds_no_line(nodes):
     two = nodes(2)
     for node in two:
         node.say(0, "refused")
+    assert [node.told() for node in two] == [b"g", b"g"]
     assert [node.end() for node in two] == ["", ""]
 
 

@@ -252,12 +252,11 @@ class Watch:
 
     async def act(self, verdict: dict) -> None:
         """Say which node is the cause and end this node's ranks, or let them end by themselves if it is this one."""
-        if verdict["node"] == self.node:
+        if verdict["node"] == self.node or "refused" in self.words:  # then what has to be said is on the screen
             self.tell_ranks(GO_ON)
             self.over.set()
             return
-        if "refused" not in self.words:  # that message is on the screen
-            print(self.line(verdict), file=sys.stderr, flush=True)
+        print(self.line(verdict), file=sys.stderr, flush=True)
         self.tell_ranks(END)
         for _ in range(30):
             if not self.local:

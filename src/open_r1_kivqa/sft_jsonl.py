@@ -10,6 +10,8 @@ Every flag: arguments.py, and TRL's SFTConfig. Bad input ends the run with one m
 from open_r1_kivqa.arguments import DataArguments, VLMModelConfig, VLMSFTConfig
 from open_r1_kivqa.data.checks import ensure_checked
 from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed_without_gpu
+from open_r1_kivqa.node_ties import watched
+from open_r1_kivqa.nodes import compare_nodes
 
 FLAGS = (DataArguments, VLMModelConfig, VLMSFTConfig)
 
@@ -18,6 +20,7 @@ def main(argv: list[str] | None = None):
     """Check the data, load the model, train, save. Returns the trainer."""
     # The process group starts when TrainingArguments is built, so the checks, which may take long on rank 0, come before.
     data_args, model_args, flags = parse_some(FLAGS, FLAGS[:2], argv)
+    compare_nodes(flags)
     bad_rows = ensure_checked(data_args, model_args, needs_response=True)
     start_deepspeed_without_gpu(flags.deepspeed)
     return train(*parse(FLAGS, argv), bad_rows)
@@ -54,4 +57,4 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMSFTConf
 
 
 if __name__ == "__main__":
-    run(main)
+    run(watched(main))
