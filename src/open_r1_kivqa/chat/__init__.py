@@ -1,0 +1,1 @@
+"""`kivqa chat`: asking a model questions about pictures, at the terminal or from a script."""
