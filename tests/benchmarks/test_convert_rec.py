@@ -166,6 +166,9 @@ def test_an_output_that_cannot_be_written(tmp_path):
     source = written(tmp_path / "a.json", [ITEM])
     with pytest.raises(InputError, match="--output .*none/out.jsonl cannot be written"):
         main(["rec", "--input", source, "--output", str(tmp_path / "none" / "out.jsonl")])
+    with pytest.raises(InputError, match=r"--output .*a.json doesn't end in .jsonl"):
+        main(["rec", "--input", source, "--output", source])
+    assert json.loads((tmp_path / "a.json").read_text()) == [ITEM]
     (tmp_path / "folder.jsonl").mkdir()
     with pytest.raises(InputError, match="cannot be written"):
         main(["rec", "--input", source, "--output", str(tmp_path / "folder.jsonl")])

@@ -137,6 +137,17 @@ def test_weighted_sum_by_hand(answer, value):
     assert weighted_sum(written(*answer), BOTH) == pytest.approx(value)
 
 
+def test_what_a_list_of_everything_earns():
+    """One right box among a hundred, and one box under four labels."""
+    expected = sample(written(("cat", (10, 10, 50, 50))))
+    grid = written(*[("cat", (x, y, x + 40, y + 40)) for x in range(0, 100, 10) for y in range(0, 100, 10)])
+    assert weighted_sum(grid, expected) == pytest.approx(0.7 + 0.3 * (1 - 0.99 / 2))
+    assert od_length(grid, expected) < 0.01
+    labels = written(*[(label, (10, 10, 50, 50)) for label in ("bird", "cat", "dog", "fish")])
+    assert (od_ap(labels, expected), od_length(labels, expected)) == (1.0, 0.25)
+    assert weighted_sum(labels, expected) == pytest.approx(0.7 + 0.3 * (1 - 0.75 / 2))
+
+
 def test_weighted_sum_matches_the_best_pair_first():
     """a-1 .6, a-2 1.0, b-2 .5, b-1 nothing: the best pair, a-2, leaves b with nothing, though a-1 and b-2 would be two pairs."""
     expected = sample(written(("cat", (0, 0, 100, 60)), ("cat", (0, 0, 100, 100))))

@@ -45,6 +45,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     """Converts, and gives the exit code. Raises InputError for what cannot be used."""
     flags = parser().parse_args(argv)
+    if not flags.output.endswith(".jsonl"):  # it could be the benchmark's own file
+        raise InputError(f"--output {flags.output} doesn't end in .jsonl, as files of rows do; give it that ending.")
     if flags.image_root and not os.path.isdir(flags.image_root):
         raise InputError(f"--image_root {flags.image_root} is no folder; give the one that the images lie in.")
     flags.split = flags.split or os.path.basename(flags.output).removesuffix(".jsonl")

@@ -133,7 +133,7 @@ def checked(row: dict, size: tuple[int, int] | None, image_root: str | None, sou
 
 
 def write_rows(path: str, rows: list[dict]) -> None:
-    """One row a line, written aside and then renamed."""
+    """One row a line, written aside and then renamed; InputError where that can't be."""
     aside = Path(f"{path}.part")
     try:
         with open(aside, "w", encoding="utf-8") as file:

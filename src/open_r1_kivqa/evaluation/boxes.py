@@ -49,16 +49,15 @@ def box_measures(records: Sequence[dict]) -> dict[str, float | None]:
     records = [record for record in records if "boxes" in record and "iou" not in record]
     if not records:
         return {}
-    lenient = coco_ap([(_detections(record["boxes"]), _detections(record["expected"])) for record in records])
-    strict = coco_ap(
-        [
-            (
-                _detections(record["boxes"] if record["answer_strict"] is not None else []),
-                _detections(record["expected"]),
-            )
-            for record in records
-        ]
-    )
+    found = [_detections(record["boxes"]) for record in records]
+    expected = [_detections(record["expected"]) for record in records]
+    lenient = coco_ap(list(zip(found, expected, strict=True)))
+    in_form = [record["answer_strict"] is not None for record in records]
+    if all(in_form):  # seconds saved on a large split
+        strict = lenient
+    else:
+        kept = [boxes if has_form else [] for boxes, has_form in zip(found, in_form, strict=True)]
+        strict = coco_ap(list(zip(kept, expected, strict=True)))
     return {"AP": lenient["AP"], "AP50": lenient["AP50"], "AP_strict": strict["AP"]}
 
 
