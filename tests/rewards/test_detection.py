@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
 from open_r1_kivqa.data.samples import parse_row
 from open_r1_kivqa.rewards.boxes import iou
@@ -233,6 +235,32 @@ def test_average_precision_over_many_images(seed):
     value = coco_ap(images)["AP"]
     assert 0.05 < value < 0.95
     assert value == pytest.approx(by_definition(images, THRESHOLDS), abs=1e-6)
+
+
+def test_average_precision_is_that_of_pycocotools_with_its_own_settings():
+    """Its four ranges of areas, its loadRes and its summary, on files' form of the same boxes."""
+    images = random_images(40, seed=3)
+    labels = sorted({one.label for image in images for side in image for one in side})
+
+    def annotation(image, one):
+        x1, y1, x2, y2 = one.box
+        box = [x1, y1, x2 - x1, y2 - y1]
+        return {"image_id": image, "category_id": labels.index(one.label), "bbox": box, "area": box[2] * box[3]}
+
+    coco = COCO()
+    expected = [annotation(i, one) for i, (_, its) in enumerate(images) for one in its]
+    coco.dataset = {
+        "images": [{"id": i} for i in range(len(images))],
+        "categories": [{"id": i, "name": label} for i, label in enumerate(labels)],
+        "annotations": [one | {"id": i + 1, "iscrowd": 0} for i, one in enumerate(expected)],
+    }
+    coco.createIndex()
+    found = [annotation(i, one) | {"score": 1.0} for i, (its, _) in enumerate(images) for one in its]
+    evaluation = COCOeval(coco, coco.loadRes(found), "bbox")
+    evaluation.evaluate()
+    evaluation.accumulate()
+    evaluation.summarize()
+    assert coco_ap(images) == pytest.approx({"AP": evaluation.stats[0], "AP50": evaluation.stats[1]}, abs=1e-9)
 
 
 def test_over_many_images_each_label_counts_once_and_empty_images_can_only_cost():
