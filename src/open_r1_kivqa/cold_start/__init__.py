@@ -1,0 +1,1 @@
+"""Cold-start data by modality bridging: `kivqa bridge` (docs/bridging.md)."""
