@@ -13,6 +13,7 @@ COMMANDS = {
     "check": (".checks_cli", "main", "look through data, images and knowledge base before a training run"),
     "graph": (".curriculum.graph_cli", "main", "find out which training rows resemble each other, for the curriculum"),
     "convert": (".benchmarks.convert_cli", "main", "turn the files of a public benchmark into rows"),
+    "bridge": (".cold_start.bridge_cli", "main", "make cold-start data with a multimodal model and a reasoning model"),
     "chat": (".chat.chat_cli", "main", "ask a model about pictures, at the terminal or from a script"),
     "diff": (".manifest", "diff_main", "say in what two runs differ: flags, data, model, versions"),
     "demo": (".demo.run", "main", "evaluate, train and evaluate again a tiny model on the embedded data"),

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ..errors import InputError
+from ..rewards.extraction import completion_text
 
 MOST_OPEN = 1000  # connections that the client keeps at most
 LEAST_PATIENCE = 8  # requests in a row that may fail before an endpoint is given up, or the concurrency if that is more
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds between tries: doubled each time
 LONGEST_TOLD_WAIT = 600.0  # seconds that Retry-After may ask for; who asks for more has failed
 TOLD_WAITS = 20  # so often may an endpoint say when to come back, for one request, before that counts as a failed try
+CONNECT_SECONDS = 30.0  # for a connection to be there
 CHECK_SECONDS = 60.0  # for one try of the first small request
 AGAIN = frozenset({408, 409, 425, 429})  # statuses that are tried again, like those from 500 on
 ABOUT_THIS_REQUEST = frozenset({400, 413, 422})  # statuses by which the endpoint shows that it works
@@ -86,7 +88,7 @@ class Endpoint:
         gate: shared with another endpoint of the same address.
 
     Attributes:
-        tried: requests sent so far. failures: words of the last failed request.
+        tried: requests sent so far, each try counted. last_failure: words of the last request that failed.
     """
 
     def __init__(self, name: str, url: str, model: str, *, key: str | None, timeout: float, retries: int, gate: Gate):
@@ -148,11 +150,13 @@ class Endpoint:
             await client.close()
 
     def _open(self):
-        from openai import AsyncOpenAI
+        from openai import AsyncOpenAI, Timeout
 
         if self._client is None:
             key = self._key or "EMPTY"  # without one the client would take OPENAI_API_KEY, which is not this endpoint's
-            self._client = AsyncOpenAI(base_url=self.url, api_key=key, timeout=None, max_retries=0)
+            self._client = AsyncOpenAI(
+                base_url=self.url, api_key=key, timeout=Timeout(None, connect=CONNECT_SECONDS), max_retries=0
+            )
         return self._client
 
     async def _try(self, messages: list[dict], fields: dict[str, Any], timeout: float) -> Reply | Failure:
@@ -165,8 +169,10 @@ class Endpoint:
                     model=self.model, messages=messages, extra_body=fields
                 )
                 body = response.http_response.content
-        except (TimeoutError, openai.APITimeoutError):
+        except TimeoutError:
             return Failure("timeout", f"no whole reply within {timeout:g} s", again=True)
+        except openai.APITimeoutError:
+            return Failure("no connection", f"no connection within {CONNECT_SECONDS:g} s", again=True)
         except openai.APIStatusError as error:
             return self._status(error.status_code, error.response)
         except openai.APIConnectionError as error:
@@ -194,20 +200,21 @@ def read_reply(body: bytes) -> Reply | Failure:
     try:
         record = json.loads(body)
         choice = record["choices"][0]
-        message, end = choice["message"], choice.get("finish_reason") or "stop"
-        usage = record.get("usage") or {}
-        parts = [message.get("content"), message.get("reasoning_content") or message.get("reasoning")]
-        text, reasoning, refusal, end = (
-            part if isinstance(part, str) else "" for part in (*parts, message.get("refusal"), end)
-        )
+        message, end = choice["message"], choice.get("finish_reason")
+        parts = (message.get("content"), message.get("reasoning_content") or message.get("reasoning"))
+        refusal, usage = message.get("refusal"), record.get("usage") or {}
         counts = [usage.get(f"{part}_tokens") for part in ("prompt", "completion")]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        shown = " ".join(body[:100].decode(errors="replace").split())
+        shown = " ".join(body[:200].decode(errors="replace").split())
         return Failure("no chat completion", f"the reply is no chat completion: {shown!r}", again=True)
+    text, reasoning, refusal = (_encodable(completion_text(part)) for part in (*parts, refusal))
+    end = end if isinstance(end, str) else "stop"
+    if end == "error":
+        return Failure("error", "the endpoint broke off with an error", again=True)
     if not (text.strip() or reasoning.strip() or refusal.strip()) and end not in ("length", "content_filter"):
         return Failure("empty reply", "the reply holds no text", again=True)
     counts = [count if isinstance(count, int) and not isinstance(count, bool) else None for count in counts]
-    return Reply(*(_encodable(part) for part in (text, reasoning, end, refusal)), *counts)
+    return Reply(text, reasoning, end, refusal, *counts)
 
 
 def _encodable(text: str) -> str:

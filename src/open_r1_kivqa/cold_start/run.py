@@ -16,9 +16,15 @@ MOST_AHEAD = 20_000  # outcomes held back for one slow row before others wait fo
 
 
 async def bridge_rows(
-    rows: Rows, numbers: Sequence[int], bridge: Bridge, workers: int, take: Callable[[Sample, Outcome], None]
+    rows: Rows,
+    numbers: Sequence[int],
+    bridge: Bridge,
+    workers: int,
+    *,
+    take: Callable[[Sample, Outcome], None],
+    step: Callable[[Outcome], None],
 ) -> None:
-    """Takes the rows at these places through the bridge, `workers` of them at a time, and hands each outcome to `take`, in the order of `numbers`.
+    """Takes the rows at these places through the bridge, `workers` of them at a time; hands each outcome to `step` as soon as it is there, and to `take` in the order of `numbers`.
 
     Raises:
         InputError: as `Bridge.row`; what was answered until then lies on disk.
@@ -33,7 +39,9 @@ async def bridge_rows(
             while place - taken > MOST_AHEAD:
                 await asyncio.sleep(0.1)
             sample = rows[number]
-            finished[place] = sample, await bridge.row(sample)
+            outcome = await bridge.row(sample)
+            step(outcome)
+            finished[place] = sample, outcome
             while taken in finished:
                 take(*finished.pop(taken))
                 taken += 1
