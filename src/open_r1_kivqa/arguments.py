@@ -14,6 +14,7 @@ from .data.samples import refuse_reserved
 from .errors import InputError
 from .knowledge.context import check_level
 from .rewards.methods import TASK_METHODS
+from .trainer.stages import Stage, longest_completion, parse_stages, refuse_unfit_stages, total_steps
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")  # TRL's
 BEST = ("eval_accuracy", "eval_accuracy_strict", "eval_format")  # what greedy evaluation measures
@@ -210,9 +211,14 @@ class VLMGRPOConfig(OursInTrainer, GRPOConfig):
         False, "Must stay off: TRL gathers images on the ranks that have some, and hangs when others have none."
     )
     eval_batch_size_greedy: int = flag(32, "Prompts per process in one greedy batch of evaluation.")
+    ptst: str | None = flag(
+        None,
+        "Stages of one run as steps:completion tokens:completions a prompt, as 100:4096:16,100:8192:8,100:16384:4 (Vision-R1). Sets --max_steps, --num_generations and --max_completion_length.",
+    )
     eval_max_rows: int | None = flag(None, "Evaluate on at most so many held-out rows, drawn once with --seed.")
 
     def __post_init__(self):
+        stages = self._set_by_stages() if self.ptst else ()
         self._before_stock_checks()
         refuse_below(self, 1, "num_iterations", "steps_per_generation", "generation_batch_size")
         refuse_below(self, 1, "max_completion_length", "eval_batch_size_greedy", "eval_max_rows")
@@ -250,6 +256,29 @@ class VLMGRPOConfig(OursInTrainer, GRPOConfig):
         super().__post_init__()
         self._after_stock_checks()
         self.refuse_checkpoints_between_generations()
+        if stages:
+            refuse_unfit_stages(
+                stages,
+                per_device=self.per_device_train_batch_size,
+                steps_per_generation_batch=self.steps_per_generation_batch,
+            )
+
+    def _set_by_stages(self) -> tuple[Stage, ...]:
+        """The stages of --ptst, which decide three other flags: these are left at their defaults, or say the same."""
+        stages = parse_stages(self.ptst)
+        decided = {
+            "max_steps": total_steps(stages),
+            "num_generations": stages[0].num_generations,
+            "max_completion_length": longest_completion(stages),
+        }
+        for name, value in decided.items():
+            given, default = getattr(self, name), type(self).__dataclass_fields__[name].default
+            if given not in (default, value):
+                raise InputError(
+                    f"--{name} {given} and --ptst {self.ptst}, which makes it {value}: leave one of them out."
+                )
+            setattr(self, name, value)
+        return stages
 
     def _check_reward_weights(self):
         weights = self.reward_weights

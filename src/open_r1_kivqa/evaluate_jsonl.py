@@ -108,7 +108,7 @@ def evaluate(
             summary["splits"][split]["baselines"] = scores
         write_json(folder / "summary.json", summary)
         console = Console()
-        console.width = max(console.width, 110)  # rather broken lines than cut figures
+        console.width = max(console.width, 120)  # rather broken lines than cut figures
         console.print(score_table(summary), markup=False)
         return summary
 

@@ -16,6 +16,7 @@ from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed_without_
 from open_r1_kivqa.node_ties import watched
 from open_r1_kivqa.nodes import compare_nodes
 from open_r1_kivqa.rewards.arguments import RewardArguments
+from open_r1_kivqa.trainer.stages import longest_completion, parse_stages
 
 SHARED_JUDGE = "WARNING: the judge that rewards rows of method llm also scores the held-out ones: their accuracy may rise because the model learns to please it. Evaluate the end with another judge."
 FLAGS = (DataArguments, VLMModelConfig, CurriculumArguments, RewardArguments, VLMGRPOConfig)
@@ -29,7 +30,9 @@ def main(argv: list[str] | None = None):
     bad_rows = ensure_checked(
         data_args,
         model_args,
-        max_completion_length=flags.max_completion_length,
+        max_completion_length=longest_completion(parse_stages(flags.ptst))
+        if flags.ptst
+        else flags.max_completion_length,
         levels=curriculum_args.levels(data_args.context_level).names if curriculum_args.curriculum else None,
         has_judge=reward_args.judge_url is not None,
     )

@@ -10,6 +10,8 @@ GOOD = "<think>I see it.</think><answer>Paris</answer>"
 @pytest.mark.parametrize(
     "text, strict, lenient",
     [
+        ("Here:\n```json\n[1, 2]\n```", None, "```json\n[1, 2]\n```"),
+        ("```", None, "```"),
         (GOOD, "Paris", "Paris"),
         ("<think>a</think>\n<answer> Paris \n</answer>\n", "Paris", "Paris"),
         ("a</think><answer>Paris</answer>", "Paris", "Paris"),  # the template opened <think>

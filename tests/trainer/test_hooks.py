@@ -52,6 +52,10 @@ def test_hook_exists_with_its_parameters(name):
         "multi_objective_aggregation",
         "reward_func_names",
         "reward_weights",
+        "num_generations",
+        "max_completion_length",
+        "generation_config",
+        "generation_kwargs",
         "current_gradient_accumulation_steps",
     ],
 )

@@ -1,7 +1,7 @@
 """What rules without a model score on the same rows, so that a model's accuracy has something to stand beside.
 
 chance    takes one of the passages shown at random: 1 / k if k are shown and a gold one is among them, 0 if none is.
-majority  knows no picture and no passage: answers each question type with its most frequent answer among the training rows, or, without these, among the other rows of the split.
+majority  knows no picture and no passage: answers each question type with its most frequent answer among the training rows, or, without these, among the other rows of the split; of boxes there is none.
 medoid    never looks at the question's picture: takes the article whose own picture is most like those of the other articles shown. Far above chance, it says that the candidate
           sets give the gold away.
 
@@ -21,6 +21,7 @@ from ..knowledge.base import KnowledgeBase, Passage
 from ..knowledge.context import choose_passages
 from ..rewards import score
 from ..rewards.answer import normalise
+from ..rewards.methods import BOX_METHODS
 from .summary import macro_average
 
 THUMBNAIL = (12, 9)  # enough to tell flags by their colours, and about how alike two pictures look to a glance
@@ -54,7 +55,7 @@ def baselines(
             "entity": sample.entity,
             "question_type": sample.question_type,
             "chance": _chance(sample, passages),
-            "majority": None if answer is None else score(answer, sample),
+            "majority": None if answer is None or sample.reward_method in BOX_METHODS else score(answer, sample),
             "medoid": _medoid(sample, passages, kb, folders),
         }
         rows.setdefault(sample.split or "all", []).append(row)

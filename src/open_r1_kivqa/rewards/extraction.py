@@ -52,13 +52,16 @@ def strict_answer(text: str) -> str | None:
 
 
 def lenient_answer(text: str) -> str | None:
-    """The last answer block, else the last line that is not empty (after `</think>` if anything stands there, tags removed); None if nothing is left."""
+    """The last answer block, else the last fenced block if the text ends with one, else the last line that is not empty (after `</think>` if anything stands there, tags removed); None if nothing is left."""
     blocks = answer_blocks(text)
     if blocks:
         return blocks[-1]
     after_thinking = FORM_TAG.sub(" ", text.rpartition("</think>")[2])
     for part in (after_thinking, FORM_TAG.sub(" ", text)):
-        lines = part.strip().splitlines()
+        part = part.strip()
+        if part.endswith("```") and (opened := part.rfind("```", 0, -3)) >= 0:
+            return part[opened:]  # a fenced answer has its last line in front of the fence
+        lines = part.splitlines()
         if lines:
             return lines[-1].strip()
     return None

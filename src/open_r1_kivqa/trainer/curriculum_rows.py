@@ -17,7 +17,7 @@ from .rollout import ROW
 
 
 class CurriculumMixin:
-    """For `VLMGRPOTrainer`, which has `rollout`, `curriculum`, `phases`."""
+    """For `VLMGRPOTrainer`, which has `rollout`, `curriculum`, `phases`, `prompts_per_batch`."""
 
     curriculum: Curriculum | None
     batch: Batch | None = None  # the draw whose completions are being made
@@ -25,15 +25,14 @@ class CurriculumMixin:
 
     def places_of(self, inputs: list[dict]) -> list[int]:
         """The places in the generation batch, 0 .. prompts - 1, that the loader's entries stand for."""
-        prompts = self.args.generation_batch_size // self.num_generations
-        return [entry[ROW] % prompts for entry in inputs]
+        return [entry[ROW] % self.prompts_per_batch for entry in inputs]
 
     def draw_rows(self, places: list[int], without: np.ndarray | None = None) -> list[dict]:
         """Draw the rows of a whole generation batch, the same on every rank and none of the rows `without`, and build those at `places`."""
         with self.phases.phase("curriculum"):
             drawn = [None]
             if self.accelerator.is_main_process:
-                drawn = [self.curriculum.draw(self.args.generation_batch_size // self.num_generations, without)]
+                drawn = [self.curriculum.draw(self.prompts_per_batch, without)]
             self.batch, self.places = broadcast_object_list(drawn)[0], places
         with self.phases.phase("prompts"):
             self.rollout.level = self.batch.level

@@ -38,7 +38,7 @@ class DynamicSamplingMixin:
         No row is drawn twice for a batch, so there are no more rounds than the data has batches.
         """
         group = self.num_generations
-        prompts = self.args.generation_batch_size // group
+        prompts = self.prompts_per_batch
         kept, others, mine, rewards = [], [], {}, {}
         drawn = np.zeros(0, dtype=np.int64)
         for number in range(min(rounds, len(self.rollout.rows) // prompts)):

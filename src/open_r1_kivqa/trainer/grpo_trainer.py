@@ -6,6 +6,7 @@ Departures from the stock trainer, each a small override:
 - batches may mix rows with and without images, also under ZeRO-3 (`_generate`, `_get_per_token_logps_and_entropies`);
 - an epoch's order depends on (seed, epoch) alone, checkpoints hold all that the next step needs, and resuming loads the weights (`_get_train_sampler`, `ResumeMixin`);
 - evaluation is greedy accuracy on held-out rows instead of the loss of sampled completions (`evaluate`);
+- a schedule of stages changes completion length and group size on the way (`StagesMixin`);
 - a reward that some completions of a group lack counts for nothing there, instead of as 0, and the table of completions names the row, its images and its level (`_calculate_rewards`).
 
 Without a `rollout` none of this acts, and a seeded run equals the stock trainer's bit for bit.
@@ -24,18 +25,19 @@ from ..curriculum.callback import CurriculumCallback
 from ..curriculum.curriculum import STATE_FILE, Curriculum
 from ..curriculum.observations import ObservationLog
 from ..prompts import decode_images
-from .checkpoints import KeepBest, ResumeMixin, SaveOnSigterm
+from .checkpoints import KeepBest, ResumeMixin, SaveOnSigterm, read_marker
 from .curriculum_rows import CurriculumMixin
 from .dynamic_sampling import DynamicSamplingMixin
 from .progress import PhaseTimer
 from .rollout import ROW, Rollout, row_dataset
 from .sampler import EpochRepeatSampler
+from .stages import StageCallback, StagesMixin, parse_stages
 from .vision_rows import DummyRowMixin, slice_vision
 
 ROLLOUT_STATE = "rollout.npz"
 
 
-class VLMGRPOTrainer(CurriculumMixin, DynamicSamplingMixin, DummyRowMixin, ResumeMixin, GRPOTrainer):
+class VLMGRPOTrainer(StagesMixin, CurriculumMixin, DynamicSamplingMixin, DummyRowMixin, ResumeMixin, GRPOTrainer):
     """GRPO on rows of images, questions and passages.
 
     Args:
@@ -70,6 +72,9 @@ class VLMGRPOTrainer(CurriculumMixin, DynamicSamplingMixin, DummyRowMixin, Resum
             self.add_callback(SaveOnSigterm(self))
         if validation is not None:
             self.add_callback(KeepBest())
+        if rollout is not None and args.ptst:
+            self.stages = parse_stages(args.ptst)
+            self.add_callback(StageCallback(self))  # before the curriculum's, which weighs by the group's size
         if curriculum is not None:
             self.signal_columns = curriculum.settings.signal_columns(self.reward_func_names)
             self.observations = ObservationLog(Path(self.args.output_dir) / "curriculum" / "observations.jsonl")
@@ -82,8 +87,8 @@ class VLMGRPOTrainer(CurriculumMixin, DynamicSamplingMixin, DummyRowMixin, Resum
             return super()._get_train_sampler(dataset)
         return EpochRepeatSampler(
             self.train_dataset if dataset is None else dataset,
-            mini_repeat_count=self.num_generations,
-            batch_size=self.args.generation_batch_size // self.num_generations,
+            mini_repeat_count=self.args.num_generations,
+            batch_size=self.prompts_per_batch,
             repeat_count=self.num_iterations * self.args.steps_per_generation,
             shuffle=self.shuffle_dataset and self.curriculum is None,  # a curriculum reads places from the numbers
             seed=self.args.sampling_seed,
@@ -92,7 +97,7 @@ class VLMGRPOTrainer(CurriculumMixin, DynamicSamplingMixin, DummyRowMixin, Resum
 
     def _generate_and_score_completions(self, inputs):
         if self.rollout is not None and ROW in inputs[0]:
-            inputs = self._rows_of(inputs)
+            inputs = self._rows_of(self.rows_of_stage(inputs))
         with self.phases.phase("images and advantages"):  # what is left of it when the phases below are taken out
             return super()._generate_and_score_completions(inputs)
 
@@ -216,6 +221,8 @@ class VLMGRPOTrainer(CurriculumMixin, DynamicSamplingMixin, DummyRowMixin, Resum
         )
 
     def log(self, logs, start_time=None):
+        if "loss" in logs:
+            logs = logs | self.stage_metrics()
         if self.curriculum is not None and "loss" in logs and self.accelerator.is_main_process:
             logs = logs | self.curriculum.metrics()
         super().log(logs, start_time)
@@ -248,6 +255,8 @@ class VLMGRPOTrainer(CurriculumMixin, DynamicSamplingMixin, DummyRowMixin, Resum
         if checkpoint is not None and self.rollout is not None:
             with np.load(Path(checkpoint) / ROLLOUT_STATE, allow_pickle=False) as state:
                 self.rollout.load_state_dict(dict(state))
+            if self.stages:
+                self.enter_stage(read_marker(Path(checkpoint))["global_step"])
         if checkpoint is not None and self.curriculum is not None and not self.curriculum.settings.curriculum_reset:
             self.curriculum.load(Path(checkpoint) / STATE_FILE)
 

@@ -1,0 +1,156 @@
+"""Progressive thinking suppression training: stages of longer completions and smaller groups, in one run (PTST; Vision-R1, arXiv 2503.06749, section 3.3).
+
+A stage is so many optimizer steps with a completion length and a number of completions a prompt. The first stage's groups are the largest and size the loader; a later stage keeps some of each group's rows, the
+same number on every rank. So the prompts of a step, and with them sampler, epochs, optimizer and schedule, stay as they are, and DeepSpeed, the reference model and the loader are built once.
+"""
+
+from dataclasses import dataclass
+
+from transformers import TrainerCallback
+
+from ..errors import InputError
+
+
+@dataclass(frozen=True)
+class Stage:
+    """steps: optimizer steps. max_completion_length: tokens of a completion. num_generations: completions a prompt."""
+
+    steps: int
+    max_completion_length: int
+    num_generations: int
+
+    def __str__(self):
+        return f"{self.steps} steps with completions of up to {self.max_completion_length:,} tokens, {self.num_generations} a prompt"
+
+
+def parse_stages(text: str) -> tuple[Stage, ...]:
+    """Stages of `steps:tokens:generations,…`, as "100:4096:16,100:8192:8,100:16384:4".
+
+    Raises:
+        InputError: another form, a number below 1 (2 for generations), generations that grow or do not divide the first stage's.
+    """
+    stages = []
+    for part in text.split(","):
+        numbers = part.strip().split(":")
+        if len(numbers) != 3 or not all(number.strip().isascii() and number.strip().isdigit() for number in numbers):
+            raise InputError(
+                f"--ptst: {part.strip()!r} is no stage: write steps:tokens:generations, as 100:4096:16,100:8192:8,100:16384:4."
+            )
+        stages.append(Stage(*map(int, numbers)))
+    largest = stages[0].num_generations
+    for number, stage in enumerate(stages, 1):
+        if stage.steps < 1 or stage.max_completion_length < 1 or stage.num_generations < 2:
+            raise InputError(
+                f"--ptst: stage {number} has {stage}: at least 1 step, 1 token and 2 completions are wanted."
+            )
+        if stage.num_generations > stages[max(0, number - 2)].num_generations:
+            raise InputError(
+                f"--ptst: stage {number} has {stage.num_generations} completions a prompt, more than the stage before: they may only shrink, since the first stage's size the loader."
+            )
+        if largest % stage.num_generations:
+            raise InputError(
+                f"--ptst: stage {number} has {stage.num_generations} completions a prompt, which does not divide the first stage's {largest}, of which it keeps a share."
+            )
+    return tuple(stages)
+
+
+def stage_at(stages: tuple[Stage, ...], step: int) -> int:
+    """Which stage, from 0, the optimizer step after `step` steps belongs to; the last one after the end."""
+    for number, stage in enumerate(stages):
+        if step < stage.steps:
+            return number
+        step -= stage.steps
+    return len(stages) - 1
+
+
+def total_steps(stages: tuple[Stage, ...]) -> int:
+    return sum(stage.steps for stage in stages)
+
+
+def longest_completion(stages: tuple[Stage, ...]) -> int:
+    return max(stage.max_completion_length for stage in stages)
+
+
+def refuse_unfit_stages(stages: tuple[Stage, ...], *, per_device: int, steps_per_generation_batch: int) -> None:
+    """InputError for a schedule that the batch cannot follow.
+
+    Args:
+        per_device: rows of a micro-batch, of which every stage keeps its share. steps_per_generation_batch: optimizer steps that one generation batch feeds; a stage ends with one.
+    """
+    largest = stages[0].num_generations
+    for number, stage in enumerate(stages, 1):
+        ratio = largest // stage.num_generations
+        if per_device % ratio:
+            raise InputError(
+                f"--ptst: stage {number} keeps {stage.num_generations} of {largest} rows, and --per_device_train_batch_size {per_device} is no multiple of {ratio}: make it one."
+            )
+        if stage.steps % steps_per_generation_batch:
+            raise InputError(
+                f"--ptst: stage {number} has {stage.steps} steps, and one generation batch feeds {steps_per_generation_batch} steps here "
+                "(steps_per_generation x num_iterations / gradient_accumulation_steps), so it would end inside of one: give a multiple."
+            )
+
+
+class StagesMixin:
+    """For `VLMGRPOTrainer`. `stages` is empty for a run without a schedule."""
+
+    stages: tuple[Stage, ...] = ()
+    stage: int | None = None  # in force, from 0
+
+    @property
+    def prompts_per_batch(self) -> int:
+        """Prompts of a generation batch, over all ranks; the same in every stage."""
+        return self.args.generation_batch_size // self.args.num_generations
+
+    def enter_stage(self, step: int) -> None:
+        """Put the stage in force to which the next step belongs, `step` steps made so far. Does nothing if it is in force already."""
+        number = stage_at(self.stages, step) if self.stages else None
+        if number == self.stage:
+            return
+        self.stage = number
+        stage = self.stages[number]
+        self.num_generations = stage.num_generations
+        self.max_completion_length = stage.max_completion_length
+        self.generation_config.max_new_tokens = stage.max_completion_length
+        self.generation_kwargs["max_new_tokens"] = stage.max_completion_length
+        if self.curriculum is not None:
+            self.curriculum.estimator.group_size = stage.num_generations
+        if self.is_world_process_zero():
+            print(f"Stage {number + 1} of {len(self.stages)}, from step {step} on: {stage}", flush=True)
+
+    def rows_of_stage(self, inputs: list[dict]) -> list[dict]:
+        """This rank's rows that the stage in force keeps: of each group, spread over as many ranks as it may be, every n-th.
+
+        Args:
+            inputs: this rank's entries of the loader's batch, in which a group's follow each other over the ranks.
+        """
+        if not self.stages:
+            return inputs
+        largest = self.args.num_generations
+        first = self.accelerator.process_index * len(inputs)
+        return [row for i, row in enumerate(inputs, first) if (i % largest) % (largest // self.num_generations) == 0]
+
+    def stage_metrics(self) -> dict[str, float]:
+        """The stage of the step that was made last, which is logged when the next one is in force already."""
+        if not self.stages:
+            return {}
+        number = stage_at(self.stages, self.state.global_step - 1)
+        return {
+            "stage": number + 1,
+            "stage/max_completion_length": self.stages[number].max_completion_length,
+            "stage/num_generations": self.stages[number].num_generations,
+        }
+
+
+class StageCallback(TrainerCallback):
+    """Enters each stage where the one before ends, before anything else looks at the step that was made."""
+
+    def __init__(self, trainer: StagesMixin):
+        self.trainer = trainer
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.trainer.enter_stage(state.global_step)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step < state.max_steps:  # there is a next step
+            self.trainer.enter_stage(state.global_step)
