@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 
 from open_r1_kivqa.data.samples import parse_row
@@ -58,6 +60,16 @@ def sample(answers, question="Which one?", **fields):
         "The answer is (B) Rome.",
         "B. It is a city in Italy.",
         "I see a dome, hence (B)",
+        "Based on the image, the capital is Rome, so the correct choice is B.",
+        r"The final answer is: $\boxed{B}$. I hope it is correct.",
+        "B is right because Rome is in Italy.",
+        "(B) Rome, because of the Colosseum.",
+        "**Answer:** B",
+        "_B_",
+        "“B”",
+        "The answer is\n\nB",
+        "B。",
+        "答案是B",
     ],
 )
 def test_one_option_in_any_form(answer):
@@ -70,6 +82,14 @@ def test_one_option_in_any_form(answer):
         "",
         "A",
         "C: Rome",  # letter and text disagree
+        "A: Rome",
+        "A, Rome",
+        "B or Paris",
+        "Paris, so B",
+        "A vs B",
+        "A-B",
+        "A->B",
+        "A xor option B",
         "B: Paris",
         "A or B",
         "B or A",
@@ -103,6 +123,35 @@ def test_one_option_in_any_form(answer):
 )
 def test_no_option_or_several_or_another(answer):
     assert mcq(answer, sample(["B"], options=CITIES)) == 0.0
+
+
+FORMS = ["{}", "({})", "{}.", "**{}**", "Option {}", "The answer is {}", "[{}]", r"\text{{{}}}", "Answer: {}"]
+BETWEEN = [
+    " or ",
+    ", ",
+    " ",
+    "/",
+    "; ",
+    "\n",
+    ". ",
+    " and ",
+    " | ",
+    ". No, ",
+    " (or ",
+    " -> ",
+    "... actually ",
+    " vs ",
+    "&",
+    "–",
+]
+
+
+def test_two_options_in_any_two_forms_are_wrong():
+    one = sample(["B"], options=CITIES)
+    for first, between, second in itertools.product(FORMS, BETWEEN, FORMS):
+        for letters in ("AB", "BA", "BD"):
+            answer = first.format(letters[0]) + between + second.format(letters[1])
+            assert mcq(answer, one) == 0.0, answer
 
 
 @pytest.mark.parametrize("answer", ["A dog", "A small dog on a hill", "a", "I", "I see A dog", "The answer is a dog"])
@@ -229,6 +278,10 @@ def test_options_from_the_row():
         ("yes and no", None),
         ("yes or no", None),
         ("yes/no", None),
+        ("The answer is no or yes", None),
+        ("The answer is no because it barks", "no"),
+        ("I would say no it isn't", "no"),
+        ("a yes-no question", None),
         ("No. Yes.", None),
         ("Yes? No!", None),
         ("not yes", None),

@@ -73,6 +73,11 @@ def sample(*answers, range=None):
         (r"12\text{ m}^2", "12"),
         ("x = 5 cm", "5"),
         ("y=2x+1", "2x+1"),
+        ("the angle is 60^\\circ", "60"),
+        ("f(x) = x^2", "x^2"),
+        (r"\angle ABC = 60^\circ", "60"),
+        ("x = 3 + 4 = 7", "7"),
+        ("7 = x", "x=7"),
         ("x>3", "3<x"),
         ("5, 6", "6, 5"),
         ("x=1 or x=2", "1, 2"),
@@ -133,6 +138,14 @@ def test_right(answer, reference):
         (r"5 \in \{5, 6\}", "5"),
         ("5", "5, 6"),
         ("not 5", "5"),
+        ("approximately 5 (or 7", "7"),
+        ("the 3rd is 7", "7"),
+        (r"approximately 5\quad $7$", "7"),
+        ("5\nx=7", "7"),  # the equation 5x = 7
+        ("5 cm = 7", "7"),
+        ("3 + 5 = 7", "7"),
+        ("x = 5 = 7", "7"),
+        ("7_5", "7"),
         # what math-verify would let pass
         ("pots", "stop"),  # products of the same letters
         ("0.0000001", "0"),  # equal to six decimals

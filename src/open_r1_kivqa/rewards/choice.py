@@ -18,10 +18,11 @@ UNKNOWN_OPTIONS = string.ascii_uppercase[:10]  # letters that can be meant where
 COMMAND = re.compile(
     r"\\(?:text|mathrm|mathbf|mathit|textbf|textit|mathsf|operatorname)\s*+(?=\{)|\\[()\[\], ]|[{}$*`\"]"
 )
+# What follows an "A" that is a choice, not an article.
 VERBS = (
-    "is|are|and|or|because|since|was|seems|as|best|fits|looks"  # what follows an "A" that is a choice, not an article
+    "is|are|and|or|because|since|was|seems|as|best|fits|looks|but|not|vs|versus|xor|aka|maybe|option|choice|answer|the"
 )
-PROSE = rf"(?=\s+(?!(?:{VERBS})\b)[^\W\d_])"  # a word follows: an "A" before it is an article
+PROSE = rf"(?=\s+(?!(?i:{VERBS})\b)[^\W\d_]{{2}})"  # a word follows: an "A" before it is an article
 ANCHOR = r"(?:the\s+|my\s+)?(?:(?:correct|right|final|best)\s+)*(?:answer|option|choice|letter)"
 LIST = re.compile(r"[(\[]?[A-Za-z][)\]]?[.:]?(?:(?:\s*[,;/|&+]\s*|\s+)(?:(?:and|or)\s+)?[(\[]?[A-Za-z][)\]]?[.:]?)*")
 TOGETHER = re.compile(r"[A-Z]{2,10}")
@@ -30,15 +31,17 @@ SAID = re.compile(
     rf"{ANCHOR}(?:\s+(?:is|are)(?:\s+(?:option|choice|letter))?\s*:?|\s*[:=])\s*(?P<said>\S.*)",
     re.IGNORECASE | re.DOTALL,
 )
+LATIN = r"A-Za-z0-9\u00c0-\u024f"  # a word ends where other scripts begin
 MENTION = re.compile(
     rf"""
     \b(?i:{ANCHOR})(?:\s+(?:is|are)\b)?\s*[:=]?\s*[(\[]?(?P<named>[A-Za-z])[)\]]?(?![\w'])  # option C, the answer is (d)
     | (?<![\w)\]])[(\[](?P<bracketed>[A-Za-z])[)\]]                                      # (A) [A], not f(x)
     | (?:^|(?<=[\s,;]))(?P<closed>[A-Za-z])\)                                             # A)
-    | (?<![\w'’.\-])(?P<bare>[A-Z])(?![\w'’+#\-]|\.\w)                                    # B as a word of its own
+    | (?<![{LATIN}.])(?<![{LATIN}]{{2}}-)(?<![a-z]['’])(?<!\w\()(?P<bare>[A-Z])(?![{LATIN}]|\.\w|[+#]|-[a-z]|['’](?:s|t|m|d|ll|re|ve)\b)  # B as a word of its own
     """,
     re.VERBOSE | re.MULTILINE,
 )
+BETWEEN = re.compile(r"[,;/|:?!()\[\]&+#≥]|\.\s|\s-+\s|[-=]>|\b(?:or|and|vs|versus|xor|aka|maybe|actually|not)\b")
 DENIED = re.compile(
     r"(?:\b(?:not|never|neither|nor|cannot|except)|n't)\s+(?:be\s+)?(?:the\s+)?(?:option\s+|choice\s+|answer\s+)?[(\[]?$",
     re.IGNORECASE,
@@ -121,39 +124,47 @@ def _reference(text: str, options: dict[str, str]) -> frozenset[str]:
 
 def choices(text: str, options: dict[str, str]) -> frozenset[str]:
     """The letters of all options that `text` names; empty if it names none, or denies one ("not A")."""
+    lines = plain(text).splitlines()
     text = _unwrapped(text)
     whole = _whole(text, options)
     if whole is not None:
         return whole
-    letters = options or UNKNOWN_OPTIONS
-    lead = LEADING.fullmatch(text)
-    if lead and (lead["letter"].isupper() or text[0] in "([" or text[1] in ").") and lead["letter"].upper() in letters:
-        letter, rest = lead["letter"].upper(), lead["rest"]
-        if options and _same(rest, options[letter]):
-            return frozenset(letter)
-        return frozenset(letter) | _option_texts(rest, options) | _mentions(rest, letters)
     for letter in options:  # "A Paris"
         if text[:1] == letter and text[1:2].isspace() and _same(text[1:], options[letter]):
             return frozenset(letter)
-    return _mentions(text, letters)
+    named = _mentions(text, options or UNKNOWN_OPTIONS)
+    lead = LEADING.fullmatch(text)
+    if (
+        lead
+        and (lead["letter"].isupper() or text[0] in "([" or text[1] in ").")
+        and lead["letter"].upper() in (options or UNKNOWN_OPTIONS)
+    ):
+        named |= {lead["letter"].upper()}
+    if named:
+        for part in [*lines, *BETWEEN.split(text)]:
+            named |= _option_texts(part, options)
+    return named
 
 
 def _unwrapped(text: str) -> str:
     """The text without LaTeX and Markdown around it; of a text with boxes, the boxes."""
-    text = plain(text)
+    text = plain(text).replace("_", " ")
     boxes = boxed(text)
     text = ", ".join(boxes) if boxes else text
     text = " ".join(COMMAND.sub(" ", text).split())
-    while len(text) > 2 and (text[0], text[-1]) in (("'", "'"), ("<", ">"), ("_", "_")):
+    while len(text) > 2 and (text[0], text[-1]) in (("'", "'"), ("<", ">")):
         text = text[1:-1].strip()
     return text
 
 
 def _whole(text: str, options: dict[str, str]) -> frozenset[str] | None:
-    """The letters of a text that is nothing but letters or an option's text, with "The answer is" before it or not; None if it is anything else."""
+    """The letters of a text that is nothing but letters, an option's text, or both, with "The answer is" before it or not; None if it is anything else."""
     letters = options or UNKNOWN_OPTIONS
     said = SAID.fullmatch(text)
     for part in [text] + ([said["said"]] if said else []):
+        lead = LEADING.fullmatch(part)
+        if lead and options and _same(lead["rest"], options.get(lead["letter"].upper(), "")):
+            return frozenset(lead["letter"].upper())
         bare = part.rstrip(".:, ")
         if LIST.fullmatch(bare):
             named = frozenset(letter.upper() for letter in re.findall(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])", bare))
@@ -174,6 +185,8 @@ def _option_texts(text: str, options: dict[str, str]) -> frozenset[str]:
 
 
 def _same(text: str, option: str) -> bool:
+    if re.match(r"\W*A\b(?!\s+[^\W\d_])", text) and not re.match(r"\W*a\b", option, re.IGNORECASE):
+        return False  # "A: dog" names A, though the article of "a dog" does not count
     form = normalise(option)
     return form != "" and len(text) <= 4 * len(option) + 40 and normalise(text) == form
 
@@ -187,7 +200,7 @@ def _mentions(text: str, letters) -> frozenset[str]:
         article = re.match(PROSE, after) and not match.group().endswith((")", "]"))
         if kind == "bare" and (letter not in letters or letter == "I" or (letter == "A" and article)):
             continue
-        if kind == "named" and article and letter in "aAiI":
+        if kind == "named" and article and letter.upper() in "AI" and (letter.islower() or ":" in match.group()):
             continue
         if kind in ("closed", "bracketed") and letter.upper() not in letters:
             continue
@@ -216,21 +229,20 @@ def yes_no(answer: str, sample: Sample) -> float | None:
     return float(len(answer) <= MAX_READ and any(_verdict(answer, words) == said for words, said in references))
 
 
+# "There is no dog" says nothing, "I would say no it isn't" does.
+DETERMINER = re.compile(
+    r"(?<!\bsay )(?<!answer is )(?<=[^\W\d_] )no\s+(?!(?:or|and|but|because|since|as|vs|versus|yes|no|it|there|they|he|she|the|this|that|i|we|not|aka|xor|maybe|actually)\b)[^\W\d_]"
+    r"|\bno\s+(?:idea|clue|opinion|answer|information|way)\b",
+    re.IGNORECASE,
+)
+
+
 def _verdict(text: str, words: tuple[str, str]) -> str | None:
-    """Which of the two words a text says; None if both, neither, or one that is denied. "No" before a noun counts only as the first word: "There is no dog" says nothing."""
-    text = _unwrapped(text)
+    """Which of the two words a text says; None if both, neither, or one that is denied. The "no" of "no dog" counts only as the first word."""
+    text = DETERMINER.sub(" ", _unwrapped(text))
     said = set()
-    for match in re.finditer(rf"(?<![\w'’\-])({words[0]}|{words[1]})(?![\w'’\-])", text, re.IGNORECASE):
-        before, after = text[max(0, match.start() - 12) : match.start()], text[match.end() :][:20]
-        word = match[1].lower()
-        if word == "no":
-            first = not before.strip() and not re.match(
-                r"\s+(?:idea|clue|opinion|answer|information|way)\b", after, re.IGNORECASE
-            )
-            paired = re.search(r"(?:\b(?:and|or|but)\s+|/\s*)$", before)
-            if re.match(r"\s+[^\W\d_]", after) and not (first or paired):
-                continue
-        if re.search(r"(?:\bnot|n't)\s+$", before):
+    for match in re.finditer(rf"(?<!\w)({words[0]}|{words[1]})(?!\w|-one\b|-body\b)", text, re.IGNORECASE):
+        if re.search(r"(?:\bnot|n't)\s+$", text[max(0, match.start() - 12) : match.start()], re.IGNORECASE):
             return None
-        said.add(word)
+        said.add(match[1].lower())
     return said.pop() if len(said) == 1 else None

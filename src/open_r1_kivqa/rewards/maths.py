@@ -30,14 +30,15 @@ FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\
 IN_TEXT = re.compile(r"\\(?:text|mathrm|mbox|operatorname|textbf|mathbf)\s*\{[^{}]*\}|\\(?:begin|end)\s*\{[a-z*]+\}")
 FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|exp|pi|max|min|gcd|lcm"
 WORD = re.compile(
-    rf"(?<![\\A-Za-z])(?!(?:{FUNCTIONS}|sqrt|and|infty|inf)(?![A-Za-z]))(?:[A-Za-z]{{3,}}|(?:is|it|so|to|of|in|we|no|at|by|be|if|as|an)(?![A-Za-z]))",
+    rf"(?<![\\A-Za-z])(?!(?:{FUNCTIONS}|sqrt|and|infty|inf)(?![A-Za-z]))(?:(?!(?-i:[A-Z]{{3}})(?![A-Za-z]))[A-Za-z]{{3,}}|(?:is|it|so|to|of|in|we|no|at|by|be|if|as|an)(?![A-Za-z]))",
     re.IGNORECASE,
 )
 HUGE = re.compile(r"\^\{?\d{7}|\d{6}\s*!|\d\s*\^\s*\{?\s*\(?\d+\s*\^")  # 2^9999999, 100000!, 9^{9^9}
 SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 IN_PROSE = re.compile(
-    rf"(?<![\w\\.^])[-+]?[\d.(√π][\d.,\s()+\-*/^×÷·=√π%:⁄]*+(?:(?:{'|'.join(SCALES)})\b|(?=(?:cm|mm|km|kg|mg|ml|ft|mph)\b)|(?<=[\s,:%])|(?![\w\\^{{]))"
+    rf"(?<![\w\\.^])[-+]?[\d.(√π][\d.,\s()+\-*/^×÷·=√π%:⁄]*+(?:(?:{'|'.join(SCALES)})\b|(?=(?:cm|mm|km|kg|mg|ml|ft|mph)\b|\{{?\\circ)|(?<=[\s,:%])|(?![\w\\^{{]))"
 )
+LEFT_OVER = re.compile(r"(?<![\w^_{.])\d")  # a number in prose that is none of IN_PROSE: 3rd, 2x
 DENIED = re.compile(r"(?:\bnot|n't)\s+(?:equal\s+to\s+)?[-+$\\(]*\d", re.IGNORECASE)
 PLAIN_NUMBER = re.compile(r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|0,\d+|\d+(?:\.\d*)?|\.\d+)")
 SYMBOLS = {
@@ -120,13 +121,15 @@ def values(text: str) -> list[str]:
 
 
 def _in_prose(text: str) -> list[str]:
-    """The formulas and numbers that a text names; the text itself if it is one."""
+    """The formulas and numbers that a text names, [] if one of them can't be told from the prose; the text itself if it is one."""
     text = plain(text)
     if DENIED.search(text):
         return []
     formulas = ["".join(groups) for groups in FORMULA.findall(text)]
     rest = FORMULA.sub(" ", text)
     if formulas or WORD.search(IN_TEXT.sub("", rest)):
+        if LEFT_OVER.search(IN_PROSE.sub(" ", rest)):
+            return []
         numbers = [_balanced(number) for number in IN_PROSE.findall(rest) if re.search(r"\d|π", number)]
         return formulas + numbers or [text]
     return [text]
@@ -181,7 +184,7 @@ def _equal_numbers(a: str, b: str) -> bool | None:
 def _comparable(value: str) -> bool:
     """Whether math-verify may see a value: one that it ends with soon, as far as can be told, and reads rightly.
 
-    It would read words as products of their letters ("pots" as "stop"), add up "2 3", and drop what stands in a `\\text` at the end.
+    It would read words as products of their letters ("pots" as "stop"), add up "2 3", read "7_5" as 7, and drop what stands in a `\\text` at the end.
     """
     outside = IN_TEXT.sub("", value)
     return (
@@ -189,7 +192,7 @@ def _comparable(value: str) -> bool:
         and _depth(value) <= MAX_DEPTH
         and not HUGE.search(value)
         and not re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", outside)
-        and not re.search(r"\d\.?\s+\d", outside)
+        and not re.search(r"\d\.?\s+\d|\d\s*_", outside)
         and not any(re.search(r"\d|\b(?:or|and)\b\s*\w", text) for text in IN_TEXT.findall(value))
     )
 

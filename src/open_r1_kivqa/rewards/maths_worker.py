@@ -173,15 +173,26 @@ def equals(references: list[str], candidates: list[str]) -> list[list[int]]:
 
 
 def agree(reference: str, candidate: str) -> bool:
+    """Whether they are equal by math-verify's rules, less those by which nearly anything is: e and E, numbers near zero, and `5x = 7` for 7."""
+    from latex2sympy2_extended.latex2sympy2 import is_expr_of_only_symbols
     from math_verify import verify
+    from math_verify.grader import is_equation
     from sympy import E, Symbol
+
+    def equal(a, b) -> bool:
+        return verify(a, b, timeout_seconds=None)
 
     try:
         gold, given = parsed(reference), parsed(candidate)
-        if gold is None or given is None or not verify(gold, given, timeout_seconds=None):
+        if gold is None or given is None or not equal(gold, given):
             return False
         if (gold == E and isinstance(given, Symbol)) or (given == E and isinstance(gold, Symbol)):
-            return False  # to math-verify e and E are one
+            return False
+        if is_equation(given) and not is_equation(gold):
+            # Its last side was compared. The others are a name, as in x = 7, or equal too, as in 3 + 4 = 7.
+            parts = getattr(given, "_unsorted_args", (given,))
+            sides = [parts[0].lhs, *(part.rhs for part in parts[:-1])]
+            return all(is_expr_of_only_symbols(side) or equal(gold, side) for side in sides)
         if getattr(gold, "is_number", False) and getattr(given, "is_number", False):
             a, b = gold.doit().evalf(), given.doit().evalf()
             size = max(abs(a).evalf(), abs(b).evalf())
