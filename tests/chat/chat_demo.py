@@ -27,8 +27,8 @@ def question_of(row: dict) -> str:
 class Replay:
     """A backend that gives these chunks, whatever it is asked."""
 
-    def __init__(self, *chunks: str, opens: bool = False):
-        self.chunks, self.opens, self.prompts = chunks, opens, []
+    def __init__(self, *chunks: str, opens: bool = False, end: str = DONE):
+        self.chunks, self.opens, self.end = chunks, opens, end
 
     def load(self):
         pass
@@ -37,7 +37,6 @@ class Replay:
         return self.opens
 
     def complete(self, prompt, on_text):
-        self.prompts.append(prompt)
         for chunk in self.chunks:
             on_text(chunk)
-        return Completion("".join(self.chunks), len(self.chunks), DONE)
+        return Completion("".join(self.chunks), len(self.chunks), self.end)

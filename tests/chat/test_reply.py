@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_splitter import TEXTS
 
-from open_r1_kivqa.chat.reply import Sampling, ask
-from open_r1_kivqa.chat.show import Json, Screen, Terminal
+from open_r1_kivqa.chat.reply import CUT, STOPPED, Sampling, ask
+from open_r1_kivqa.chat.show import Json, Screen, Terminal, screen_for
 from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.rewards.extraction import lenient_answer
 
@@ -49,6 +49,8 @@ def test_in_a_pipe_each_section_has_a_line_with_its_kind():
     assert shown("<answer>a</answer>, no: <answer></answer>") == "[answer]\na\n[text]\n, no:\n[answer]\n\n"
     assert shown("a</think>b", opens=True) == "[thinking]\na\n[text]\nb\n[answer]\nb\n"
     assert shown(" \n") == ""
+    assert shown("<think>a\nb", end=STOPPED) == "[thinking]\na\nb\n"
+    assert shown("<think>a\nb", end=CUT) == "[thinking]\na\nb\n[answer]\nb\n"  # as evaluation scores it
 
 
 def test_on_a_terminal_thinking_is_dim_and_the_answer_bold():
@@ -56,6 +58,24 @@ def test_on_a_terminal_thinking_is_dim_and_the_answer_bold():
     styled, figures, _ = text.rsplit("\n", 2)
     assert styled == "\x1b[2ma\x1b[0m\n\n\x1b[1mb�[2J�\x1b[0m"
     assert figures == "\x1b[2m2 tokens, 0.0 s\x1b[0m"
+
+
+class Tty(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_styles_are_for_terminals_that_know_them(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert type(screen_for(Tty(), as_json=False)) is Terminal
+    assert type(screen_for(io.StringIO(), as_json=False)) is Screen
+    assert type(screen_for(Tty(), as_json=True)) is Json
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert type(screen_for(Tty(), as_json=False)) is Screen
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert type(screen_for(Tty(), as_json=False)) is Screen
 
 
 def test_json_is_one_object_on_one_line():
@@ -90,6 +110,7 @@ def test_thinking_that_was_never_opened_or_never_closed(text, opens, thinking):
     [
         {"temperature": -1},
         {"temperature": float("nan")},
+        {"temperature": 1e-9},
         {"top_p": 0},
         {"top_p": 1.1},
         {"max_new_tokens": 0},

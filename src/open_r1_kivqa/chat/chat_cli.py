@@ -1,6 +1,6 @@
 """`kivqa chat`: asks a model about pictures, one question by --question, or without it a session at the prompt line.
 
-Exit code 0; 2 if something given cannot be used; 130 if --question's answer was stopped by Ctrl-C.
+Exit code 0; 2 if something given cannot be used; 130 if Ctrl-C stopped --question's answer, or the model while it loaded.
 """
 
 import argparse
@@ -112,12 +112,16 @@ def main(argv: list[str]) -> int:
 
     sys.stdout.reconfigure(errors="replace")  # an output that has no such character gets "?"
     screen = screen_for(sys.stdout, as_json=flags.json)
-    with contextlib.redirect_stdout(sys.stderr):  # libraries greet on stdout, which belongs to the replies
-        backend = backend_for(flags, sampling)
-        session = Session(conversation, backend, screen, knowledge=knowledge, num_passages=flags.num_passages)
-        if question is not None:
-            return STOPPED_BY_HAND if session.ask(question).completion.end == STOPPED else 0
-        backend.load()
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # libraries greet on stdout, which belongs to the replies
+            backend = backend_for(flags, sampling)
+            session = Session(conversation, backend, screen, knowledge=knowledge, num_passages=flags.num_passages)
+            if question is not None:
+                return STOPPED_BY_HAND if session.ask(question).completion.end == STOPPED else 0
+            backend.load()
+    except KeyboardInterrupt:
+        say("stopped")
+        return STOPPED_BY_HAND
     say(f"{flags.model} answers. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends.")
     session.run()
     return 0

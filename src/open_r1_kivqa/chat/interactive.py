@@ -18,6 +18,8 @@ HELP = """\
 /quit            end, as Ctrl-D does
 Ctrl-C stops an answer. A question that begins with / is written with a space before it."""
 
+PROMPT = "> "
+
 
 class Session:
     """A conversation with a model.
@@ -58,8 +60,10 @@ class Session:
             import readline  # noqa: F401  gives `input` line editing and a history
         sys.stdin.reconfigure(errors="replace")
         while True:
+            if sys.stdin.isatty() and not at_terminal:  # output goes to a file
+                print(PROMPT, end="", file=sys.stderr, flush=True)
             try:
-                line = input("> " if at_terminal else "")
+                line = input(PROMPT if at_terminal else "")
             except EOFError:
                 if at_terminal:
                     say("")

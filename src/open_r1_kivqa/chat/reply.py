@@ -11,6 +11,7 @@ from ..rewards.extraction import lenient_answer, think_text
 from .show import Screen
 from .splitter import ANSWER, THINKING, Piece, Splitter, split
 
+LOWEST_TEMPERATURE = 0.01  # logits divided by less can overflow
 DONE, CUT, STOPPED = "done", "cut", "stopped"  # the model ended; the limit did; Ctrl-C did
 
 
@@ -31,8 +32,10 @@ class Sampling:
     seed: int | None = None
 
     def __post_init__(self):
-        if not 0 <= self.temperature < math.inf:
-            raise InputError(f"--temperature {self.temperature}: a number from 0 on is wanted.")
+        if self.temperature != 0 and not LOWEST_TEMPERATURE <= self.temperature < math.inf:
+            raise InputError(
+                f"--temperature {self.temperature}: 0 (always the most likely token), or a number from {LOWEST_TEMPERATURE} on is wanted."
+            )
         if not 0 < self.top_p <= 1:
             raise InputError(f"--top_p {self.top_p}: a number above 0 and up to 1 is wanted.")
         if self.max_new_tokens < 1:
@@ -89,7 +92,7 @@ class Reply:
 
 
 def ask(backend: Backend, prompt: list[dict], screen: Screen) -> Reply:
-    """Has the prompt answered on the screen. The last answer that it shows is `lenient_answer` of the whole text: where the tags led to another one, or to none, it is shown once more at the end."""
+    """Has the prompt answered on the screen. The last answer that it shows is `lenient_answer` of the whole text: where the tags led to another one, or to none, it is shown once more at the end. A reply stopped by Ctrl-C gets no such end."""
     opened = backend.opens_thinking(prompt)
     splitter = Splitter(thinking=opened)
     shown: dict[int, str] = {}  # answers by section
@@ -106,7 +109,8 @@ def ask(backend: Backend, prompt: list[dict], screen: Screen) -> Reply:
         seconds = time.monotonic() - started
         show(splitter.end())
         reply = Reply(completion, _thinking(completion.text, opened), lenient_answer(completion.text), seconds)
-        if reply.answer is not None and reply.answer != next(reversed(shown.values()), None):
+        last = next(reversed(shown.values()), None)
+        if reply.answer not in (None, last) and completion.end != STOPPED:
             screen.piece(Piece(-1, ANSWER, reply.answer))
     finally:
         screen.close()
