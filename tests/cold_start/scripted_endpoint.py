@@ -161,12 +161,12 @@ class Script:
             distances = np.abs(self.looks - _look(pictures[0])).sum(axis=(1, 2, 3))
             name = self.names[int(distances.argmin())]
             if "Caption: picture" in text:  # the pseudo-CoT comes back to be described
-                return f"<{name}> is what the picture shows, {pictures[0].width} x {pictures[0].height} pixels."
+                return f"Picture {name}: a flag, {pictures[0].width} x {pictures[0].height} pixels."
             return f"Caption: picture {name}.\nReasoning: its colours say which country it is."
         found = [
             answer
             for (name, question), answer in self.answers.items()
-            if f"<{name}>" in text and f"Question: {question}\n" in text
+            if f"Picture {name}: " in text and f"Question: {question}\n" in text
         ]
         return self.respond(found[0]) if len(found) == 1 else "<think>No idea.</think><answer>nothing</answer>"
 

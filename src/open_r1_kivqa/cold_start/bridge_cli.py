@@ -277,9 +277,7 @@ def _judge(flags: argparse.Namespace):
 def _checked_rows(flags: argparse.Namespace, *, has_judge: bool) -> frozenset[int]:
     """Places of the rows to leave out. The checks are training's own; InputError with a summary if something is wrong."""
     from ..data.checks import ensure_checked
-    from ..knowledge.context import check_level
 
-    check_level(flags.context_level, "--context_level")
     data = SimpleNamespace(**vars(flags), system_prompt=None, eval_data_file_paths=None)
     return ensure_checked(data, SimpleNamespace(model_name_or_path=None), has_judge=has_judge)
 
@@ -292,6 +290,7 @@ def _chosen(numbers: list[int], limit: int | None, seed: int) -> list[int]:
 
 def _check(flags: argparse.Namespace) -> None:
     """InputError for flags that cannot be used, before anything is read; fills in what others decide."""
+    from ..knowledge.context import check_level
     from ..rewards.methods import TASK_METHODS
     from .endpoint import MOST_OPEN, check_url
 
@@ -309,6 +308,7 @@ def _check(flags: argparse.Namespace) -> None:
         value, lowest = getattr(flags, name), 0.0
         if not lowest <= value <= 1 or (name == "min_score" and value == 0):
             raise InputError(f"--{name} {value:g}: a number between 0 and 1 is wanted.")
+    check_level(flags.context_level, "--context_level")
     if flags.reasoner_url is None:
         flags.reasoner_url = flags.mllm_url
     elif flags.reasoner_model is None and flags.reasoner_url != flags.mllm_url:

@@ -31,7 +31,7 @@ def without_instructions(text: str) -> str:
         asks = INSTRUCTION.search(sentence)
         if asks:
             starts = [opener.start() for opener in OPENERS.finditer(sentence[: asks.start()])]
-            sentence = sentence[: starts[-1]] + " " if starts else ""
+            sentence = f"{sentence[: starts[-1]]} " if starts and starts[-1] else ""
         kept += sentence
     return kept.strip()
 

@@ -1,0 +1,422 @@
+"""`kivqa bridge` from rows to cold-start rows, against a server that speaks the protocol."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from bridging import DATA, IMAGES, KNOWLEDGE, read_jsonl, write_jsonl
+from PIL import Image, ImageChops
+from scripted_endpoint import completion, pictures_of, texts_of
+
+from open_r1_kivqa.checks_cli import main as check_main
+from open_r1_kivqa.cli import main as kivqa
+from open_r1_kivqa.data.jsonl import Rows
+from open_r1_kivqa.errors import InputError
+from open_r1_kivqa.knowledge.base import KnowledgeBase
+from open_r1_kivqa.prompts import load_template
+from open_r1_kivqa.rewards.format import has_format
+from open_r1_kivqa.rewards.methods import score
+
+
+def is_reasoning(request) -> bool:
+    return request["model"] == "brain"
+
+
+def test_rows_become_cold_start_rows(make_run, capsys):
+    run, server = make_run(8)
+    assert run(knowledge_base=KNOWLEDGE) == 0
+    assert len(server.seen) == 24 and server.checks == 2
+    rows = read_jsonl(run.output)
+    assert [row["id"] for row in rows] == [row["id"] for row in run.rows]
+    for row, source in zip(rows, run.rows, strict=True):
+        answer = source["answers"][0]
+        assert row.pop("conversations") == [
+            source["conversations"][0],
+            {
+                "from": "gpt",
+                "value": f"<think>As the picture shows, the flag is shown. So it is {answer}.</think><answer>{answer}</answer>",
+            },
+        ]
+        assert row.pop("candidates") == source["candidates"][0]  # those shown, in their order
+        assert row == {name: value for name, value in source.items() if name not in ("conversations", "candidates")}
+    assert run.counts() == {"kept": 8}
+    report = run.report
+    assert report["yield"] == 1.0 and report["written"] == str(run.output) and report["kept_at_attempt"] == {"1": 8}
+    assert report["requests"]["mllm"] == {
+        "asked": 16,
+        "cached": 0,
+        "failed": 0,
+        "prompt_tokens": 1600,
+        "completion_tokens": 320,
+        "prompt_tokens_all": 1600,
+        "completion_tokens_all": 320,
+        "uncounted": 0,
+    }
+    assert report["requests"]["reasoner"]["completion_tokens"] == 160
+    out = capsys.readouterr().out
+    assert re.search(r"^kept +8 +100\.0%$", out, re.MULTILINE)
+    assert f"{run.output}: 8 rows" in out
+    assert not list(run.folder.glob("*.part"))
+
+
+def test_the_output_passes_the_checks_and_trains(make_run, capsys):
+    from open_r1_kivqa.trainer.sft_trainer import PromptCompletions
+
+    run, _ = make_run(4)
+    assert run(knowledge_base=KNOWLEDGE, num_passages=3) == 0
+    words = ["--data_file_paths", str(run.output), "--image_folders", IMAGES, "--knowledge_base", KNOWLEDGE]
+    assert check_main([*words, "--needs_response"]) == 0
+    assert "Checked 4 rows and 4 images: no problem." in capsys.readouterr().out
+    rows = Rows.open([str(run.output)], [IMAGES], None)
+    examples = PromptCompletions(rows, load_template("kivqa"), 42, KnowledgeBase.open(KNOWLEDGE), epoch=0)
+    batch = examples({"row": [0, 1, 2, 3]})
+    for i, source in enumerate(run.rows):
+        (response,) = batch["completion"][i][0]["content"]
+        assert has_format(response["text"])
+        assert score(source["answers"][0], rows[i]) == 1.0
+        assert [picture.size for picture in batch["images"][i]] == [(112, 84)]
+        prompt = "".join(block.get("text", "") for block in batch["prompt"][i][-1]["content"])
+        # an epoch would draw among the row's candidate lists; the reasoning was made for one of them
+        keys = [key.partition("#")[0] for key in source["candidates"][0][:3]]
+        titles = [KnowledgeBase.open(KNOWLEDGE).article(key)["title"] for key in keys]
+        assert re.findall(r"^\[\d\] (.*?): ", prompt, re.MULTILINE) == titles
+
+
+def test_what_each_model_sees(make_run):
+    run, server = make_run(3)
+    assert run(knowledge_base=KNOWLEDGE, concurrency=1) == 0
+    reasoning = [request for request in server.seen if is_reasoning(request)]
+    others = [request for request in server.seen if not is_reasoning(request)]
+    assert len(reasoning) == 3 and len(others) == 6
+    base = KnowledgeBase.open(KNOWLEDGE)
+    by_question = {row["conversations"][0]["value"].removeprefix("<image>\n"): row for row in run.rows}
+    assert len(by_question) == 3
+    for request in server.seen:
+        question = next(question for question in by_question if question in texts_of(request))
+        source = by_question[question]
+        passages = [base.passage(key) for key in source["candidates"][0]]
+        shown = [f"[{i}] {one.title}: {one.section}\n{one.text}" for i, one in enumerate(passages, 1)]
+        described = "Somebody wrote this" in texts_of(request)
+        assert ("\n\n".join(shown) in texts_of(request)) is not described  # the description needs the picture alone
+        pictures = pictures_of(request)
+        if is_reasoning(request):
+            assert pictures == [] and all(isinstance(message["content"], str) for message in request["messages"])
+            assert f"Picture {source['image']}: a flag, 112 x 84 pixels." in texts_of(request)
+            assert request["temperature"] == 0.6 and request["top_p"] == 0.95 and request["max_tokens"] == 8192
+        else:
+            (picture,) = pictures
+            with Image.open(f"{IMAGES}/{source['image']}") as original:
+                difference = ImageChops.difference(picture, original.convert("RGB"))
+            assert max(high for _, high in difference.getextrema()) <= 40  # JPEG's
+            assert request["temperature"] == 0.2 and request["max_tokens"] == 2048
+        assert request["seed"] == 42 and request["model"] in ("eyes", "brain")
+
+
+FAULTS = {
+    "wrong_answer": "<think>The flag is that of Atlantis.</think><answer>Atlantis</answer>",
+    "bad_format": "It is {answer}.",
+    "contradiction": "<think>So the answer is Atlantis.</think><answer>{answer}</answer>",
+    "refused": "I'm sorry, but I can't help with that.",
+}
+
+
+def test_what_is_dropped_and_why(make_run, script, capsys):
+    run, _ = make_run(8)
+    faults = dict(zip((row["answers"][0] for row in run.rows), FAULTS, strict=False))
+    right = script.respond
+    script.respond = lambda answer: FAULTS[faults[answer]].format(answer=answer) if answer in faults else right(answer)
+    assert run() == 0
+    assert run.counts() == {"kept": 4, "wrong_answer": 1, "bad_format": 1, "contradiction": 1, "refused": 1}
+    assert [row["id"] for row in read_jsonl(run.output)] == [row["id"] for row in run.rows[4:]]
+    outcomes = run.report["outcomes"]
+    ids = {kind: outcomes[kind]["examples"][0]["id"] for kind in FAULTS}
+    assert list(ids.values()) == [row["id"] for row in run.rows[:4]]
+    assert outcomes["wrong_answer"]["examples"][0]["text"] == "Atlantis"
+    assert outcomes["contradiction"]["rules"] == {"other_answer": 1}
+    assert outcomes["refused"]["examples"][0]["text"] == FAULTS["refused"]
+    assert run.report["yield"] == 0.5
+    out = capsys.readouterr().out
+    assert re.search(r"^contradiction +1 +12\.5%  other_answer 1$", out, re.MULTILINE)
+
+
+def test_reasoning_beside_the_text(make_run, script):
+    run, server = make_run(4)
+    fields = iter(["reasoning_content", "reasoning"] * 2)
+
+    def act(number, request):
+        reply = script(number, request)
+        if not is_reasoning(request):
+            return reply
+        thinking, _, answer = reply.removeprefix("<think>").partition("</think>")
+        return completion(f"\n\n{answer}", **{next(fields): f"{thinking}\n"})
+
+    server.act = act
+    assert run() == 0
+    for row, source in zip(read_jsonl(run.output), run.rows, strict=True):
+        answer = source["answers"][0]
+        response = row["conversations"][-1]["value"]
+        assert response == (
+            f"<think>As the picture shows, the flag is shown. So it is {answer}.</think><answer>{answer}</answer>"
+        )
+
+
+def test_attempts_go_on_until_one_is_right(make_run, script):
+    run, server = make_run(3)
+    wrong = "<think>The flag is that of Atlantis.</think><answer>Atlantis</answer>"
+
+    def act(number, request):
+        late = is_reasoning(request) and request["seed"] < 44
+        return wrong if late else script(number, request)
+
+    server.act = act
+    assert run(attempts=2) == 1 and run.counts() == {"wrong_answer": 3}
+    assert len(server.seen) == 6 + 6
+    assert run(attempts=5) == 0 and run.counts() == {"kept": 3}
+    assert len(server.seen) == 6 + 9  # the first two answers were known
+    assert run.report["kept_at_attempt"] == {"3": 3}
+    with pytest.raises(InputError, match="--attempts 2 would ask the same again at temperature 0"):
+        run(attempts=2, reasoner_request='{"temperature": 0}')
+    # without a seed too, another attempt is another request
+    late = iter([True, False])
+    server.act = lambda number, request: (
+        wrong if is_reasoning(request) and next(late, False) else script(number, request)
+    )
+    assert run(attempts=2, limit=1, reasoner_request='{"seed": null}') == 0
+    assert "seed" not in server.seen[-1] and run.report["kept_at_attempt"] == {"2": 1}
+
+
+def test_questions_lose_what_asks_for_tags(make_run, script):
+    run, server = make_run(2)
+    asks = " First output the thinking process in <think> </think> tags and then the final answer in <answer> </answer> tags."
+    rows = json.loads(json.dumps(run.rows))
+    for row in rows:
+        row["conversations"][0]["value"] += asks
+        row["conversations"].insert(0, {"from": "system", "value": "Use <think> and <answer> tags."})
+    write_jsonl(run.folder / "rows.jsonl", rows)
+    assert run() == 0
+    for row, source in zip(read_jsonl(run.output), run.rows, strict=True):
+        assert row["conversations"][:-1] == source["conversations"][:1]
+    assert not any(asks.strip() in texts_of(request) for request in server.seen)
+
+
+def test_rows_of_several_files_in_one(make_run, script, tmp_path):
+    """Image folders and methods differ by file; the one output names both."""
+    run, _ = make_run(4)
+    for name, rows in (("a", run.rows[:2]), ("b", run.rows[2:])):
+        for row in rows:
+            path = tmp_path / "pictures" / name / row["image"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(f"{IMAGES}/{row['image']}", path)
+        write_jsonl(tmp_path / f"{name}.jsonl", rows)
+    flags = {
+        "data_file_paths": f"{tmp_path}/a.jsonl:{tmp_path}/b.jsonl",
+        "image_folders": f"{tmp_path}/pictures/a:{tmp_path}/pictures/b",
+        "reward_method": "default:exact",
+    }
+    assert run(**flags) == 0
+    rows = read_jsonl(run.output)
+    assert [row["image"] for row in rows] == [
+        f"{name}/{row['image']}" for name, row in zip("aabb", run.rows, strict=True)
+    ]
+    assert [row.get("accu_reward_method") for row in rows] == [None, None, "exact", "exact"]
+    assert run.report["image_folders"] == f"{tmp_path}/pictures"
+    words = ["--data_file_paths", str(run.output), "--image_folders", f"{tmp_path}/pictures", "--needs_response"]
+    assert check_main(words) == 0
+
+
+def test_rows_without_answers_keep_theirs(make_run, script):
+    """The gpt turn was the reference; the response takes its place."""
+    run, _ = make_run(2)
+    rows = [{name: row[name] for name in ("id", "image", "conversations")} for row in run.rows]
+    write_jsonl(run.folder / "rows.jsonl", rows)
+    assert run() == 0
+    assert [row["answers"] for row in read_jsonl(run.output)] == [row["answers"] for row in run.rows]
+
+
+def test_a_row_without_image_is_left_out(make_run, script):
+    run, server = make_run(2)
+    del run.rows[0]["image"]
+    run.rows[0]["conversations"][0]["value"] = "What is the capital of France?"
+    write_jsonl(run.folder / "rows.jsonl", run.rows)
+    assert run() == 0
+    assert run.counts() == {"kept": 1, "no_image": 1} and len(server.seen) == 3
+
+
+def test_limit_draws_rows(make_run, script):
+    run, _ = make_run(8)
+    drawn = set()
+    for seed in range(3):
+        assert run(limit=3, seed=seed) == 0
+        ids = [row["id"] for row in read_jsonl(run.output)]
+        assert len(ids) == 3 and ids == sorted(ids)
+        drawn.add(tuple(ids))
+        assert run(limit=3, seed=seed) == 0 and ids == [row["id"] for row in read_jsonl(run.output)]
+    assert len(drawn) > 1
+
+
+# Boxes
+
+
+@pytest.mark.parametrize(
+    ("frame", "answer", "kept"),
+    [
+        ("sent", "[11, 21, 50, 60]", "[22, 42, 100, 120]"),  # the picture of 400 x 200 goes as 200 x 100
+        ("1000", "[55, 210, 250, 600]", "[22, 42, 100, 120]"),
+        ("1000", "[22, 42, 100, 120]", None),
+    ],
+)
+def test_boxes_come_back_in_original_pixels(make_run, tmp_path, frame, answer, kept):
+    def act(number, request):
+        if is_reasoning(request):
+            return f"<think>It reaches over {answer}.</think><answer>{answer}</answer>"
+        return f"The picture is {pictures_of(request)[0].size}."
+
+    (tmp_path / "pictures").mkdir()
+    Image.new("RGB", (400, 200), "red").save(tmp_path / "pictures" / "a.png")
+    turns = [{"from": "human", "value": "<image>Where is it?"}, {"from": "gpt", "value": "[20, 40, 100, 120]"}]
+    run, server = make_run([{"id": "q", "image": "a.png", "conversations": turns}], act)
+    flags = {"task_type": "rec", "min_score": 0.9, "max_image_pixels": 20_000, "image_folders": tmp_path / "pictures"}
+    assert run(box_frame=frame, **flags) == (1 if kept is None else 0)
+    assert "The picture is (200, 100)." in texts_of(server.seen[1])
+    if kept is not None:
+        (row,) = read_jsonl(run.output)
+        assert row["conversations"][-1]["value"] == f"<think>It reaches over {kept}.</think><answer>{kept}</answer>"
+        assert row["accu_reward_method"] == "iou"
+
+
+# The judge
+
+
+def test_rows_of_method_llm_ask_the_judge(make_run, script, capsys):
+    from judge_server import says_paris
+    from judge_server import serving as judges
+
+    run, _ = make_run(2)
+    right = run.rows[0]["answers"][0]
+    for row in run.rows:
+        row["answers"] = ["Paris"]
+    write_jsonl(run.folder / "rows.jsonl", run.rows)
+    script.respond = lambda answer: (
+        f"<think>So it is.</think><answer>It is {'Paris' if answer == right else answer}</answer>"
+    )
+    with judges() as start:
+        judge = start(says_paris)
+        with pytest.raises(InputError, match="asks a judge, and none is named"):
+            run(reward_method="llm")
+        assert run(reward_method="llm", judge_url=judge.url, judge_model="grader") == 0
+        assert run.counts() == {"kept": 1, "wrong_answer": 1}
+        asked = len(judge.seen)
+        assert run(reward_method="llm", judge_url=judge.url, judge_model="grader") == 0
+        assert len(judge.seen) == asked + 1  # its check; the verdicts lie with the answers
+        judge.act = lambda number, row: "hm" if "capital of France" not in row["question"] else "correct"
+        flags = {"reward_method": "llm", "judge_url": judge.url, "cache": run.folder / "other"}
+        assert run(**flags, judge_model="grader") == 1
+        assert run.counts() == {"endpoint_failed": 2} and run.report["outcomes"]["endpoint_failed"]["rules"] == {
+            "judge": 2
+        }
+        capsys.readouterr()
+
+
+# Data and flags
+
+
+def test_bad_data_is_refused_before_any_request(make_run, script):
+    run, server = make_run(3)
+    run.rows[1]["image"] = "train/none.jpg"
+    write_jsonl(run.folder / "rows.jsonl", run.rows)
+    with pytest.raises(InputError, match="image_missing: 1\n.*none.jpg does not exist"):
+        run()
+    assert server.seen == [] and not run.output.exists()
+    assert run(skip_bad_rows=True) == 0
+    assert [row["id"] for row in read_jsonl(run.output)] == ["train-00000", "train-00002"]
+
+
+WRONG = [
+    ({"mllm_url": "localhost:8000"}, "--mllm_url is no http or https address"),
+    ({"mllm_url": "http://user:secret@host/v1"}, "--mllm_url has a password.*--mllm_api_key_env"),
+    ({"reasoner_url": "http://127.0.0.1:9/v1/chat/completions"}, "the address of one call"),
+    ({"reasoner_url": "http://127.0.0.1:9/v1", "reasoner_model": None}, "--reasoner_model is missing"),
+    ({"mllm_api_key_env": "sk-123"}, "--mllm_api_key_env is not the name of an environment variable"),
+    ({"mllm_api_key_env": "NO_SUCH_KEY"}, "NO_SUCH_KEY, which --mllm_api_key_env names, is not set"),
+    ({"mllm_request": "{"}, "--mllm_request '{' is not JSON"),
+    ({"mllm_request": "[]"}, "a JSON object is wanted"),
+    ({"reasoner_request": '{"stream": true}'}, "--reasoner_request sets 'stream'"),
+    ({"concurrency": 0}, "--concurrency 0: at least 1"),
+    ({"concurrency": 1001}, "at most 1000"),
+    ({"timeout": 0}, "--timeout 0: seconds above 0"),
+    ({"timeout": "nan"}, "--timeout nan: seconds above 0"),
+    ({"min_score": 0}, "--min_score 0: a number between 0 and 1"),
+    ({"max_failed_share": 1.5}, "--max_failed_share 1.5: a number between 0 and 1"),
+    ({"context_level": "some"}, "--context_level 'some' is not known"),
+    ({"reward_method": "magic"}, "Unknown reward method 'magic'"),
+    ({"data_file_paths": "none.jsonl"}, "none.jsonl: does not exist; give the path of a jsonl file"),
+    ({"knowledge_base": "none.jsonl"}, "none.jsonl"),
+    ({"output": "out.json"}, "no name of a file that ends with .jsonl"),
+    ({"output": "/none/out.jsonl"}, "the folder /none does not exist"),
+    ({"cache": "/dev/null/answers"}, "--cache /dev/null/answers cannot be made"),
+    ({"judge_url": "http://127.0.0.1:9/v1"}, "--judge_url and --judge_model belong together"),
+    ({"prompts": "/none"}, "--prompts /none is no folder"),
+]
+
+
+@pytest.mark.parametrize(("flags", "words"), WRONG, ids=lambda value: str(value)[:40])
+def test_wrong_flags_are_refused(make_run, script, flags, words):
+    run, server = make_run(2)
+    with pytest.raises(InputError, match=words) as refused:
+        run(**flags)
+    assert "secret" not in str(refused.value) and "sk-123" not in str(refused.value)
+    assert server.seen == [] and not run.output.exists()
+
+
+def test_the_output_is_no_input(make_run, script):
+    run, _ = make_run(2)
+    with pytest.raises(InputError, match="is one of the data files"):
+        run(output=run.flags["data_file_paths"])
+
+
+def test_an_endpoint_that_is_down_is_one_line_and_exit_code_2(make_run, script, capsys):
+    run, _ = make_run(2)
+    assert kivqa(["bridge", *run.words(mllm_url="http://127.0.0.1:9/v1")]) == 2
+    told = capsys.readouterr().err
+    assert re.fullmatch(
+        r"kivqa bridge: --mllm_model 'eyes' at http://127.0.0.1:9/v1 cannot be used: no connection \(.*\)\. Start it, or correct the flags\.\n",
+        told,
+    )
+    assert not run.output.exists()
+
+
+def test_a_model_that_takes_no_pictures_is_found_out_first(make_run, script):
+    run, server = make_run(2)
+    inner = server.reply_to
+    refusal = (400, {}, {"error": "brain is not a multimodal model"})
+    server.reply_to = lambda request, headers: refusal if pictures_of(request) else inner(request, headers)
+    with pytest.raises(InputError, match="--mllm_model 'eyes' .*status 400: .*not a multimodal model"):
+        run()
+    assert server.seen == []
+
+
+def test_one_model_may_play_both_parts(make_run, script):
+    run, server = make_run(2)
+    assert run(reasoner_model=None) == 0
+    assert {request["model"] for request in server.seen} == {"eyes"} and server.checks == 1
+
+
+def test_keys_go_where_they_belong(make_run, script, serve, monkeypatch):
+    run, server = make_run(2)
+    other = serve(script)
+    monkeypatch.setenv("EYES_KEY", "key-of-eyes")
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-another-service")
+    assert run(mllm_api_key_env="EYES_KEY", reasoner_url=other.url) == 0
+    assert {headers["Authorization"] for headers in server.headers} == {"Bearer key-of-eyes"}
+    assert all("key-of" not in headers.as_string() for headers in other.headers)
+    assert len(other.seen) == 2
+    assert run(mllm_api_key_env="EYES_KEY", cache=run.folder / "again") == 0  # the same address, so the same key
+    assert {headers["Authorization"] for headers in server.headers} == {"Bearer key-of-eyes"}
+    assert "key-of" not in "".join(path.read_text() for path in run.folder.rglob("*.json*"))
+
+
+def test_prompts_are_in_the_package():
+    folder = Path(DATA).parents[1] / "cold_start" / "prompts"
+    assert len(list(folder.glob("*.txt"))) == 6
