@@ -87,3 +87,13 @@ def test_lora_on_two_ranks_trains_and_resumes(tiny_model, data, tmp_path):
     assert resumed["losses"] == run["losses"]
     for name, weight in run["weights"].items():
         assert torch.equal(resumed["weights"][name], weight), name
+
+
+def test_stages_whose_groups_span_the_ranks_match_one_process(tiny_model, data, tmp_path):
+    """A group of 8 over two ranks, then of 4: each rank keeps two of its four."""
+    stages = {"ptst": "2:6:8,2:6:4", "num_generations": 8}
+    job = {"model": tiny_model("qwen2_5_vl"), "flags": data, "options": EPOCH | stages, "shuffle": False}
+    wanted = train(tmp_path / "one", ranks=1, **job)
+    run = train(tmp_path / "two", ranks=2, deepspeed=str(CONFIGS / "zero3.json"), **job)
+    assert_close(run, wanted)
+    assert run["draws"] == wanted["draws"] and sum(run["draws"]) == 4

@@ -75,7 +75,7 @@ def test_beside_accuracy_whose_values_stay():
 
 def test_the_flags_arrive():
     flags = RewardArguments(
-        cosine_max_tokens=7, cosine_correct=[2.0, 1.0], cosine_wrong=[-1.0, 0.5], cosine_threshold=0.9
+        cosine_max_tokens=7, cosine_correct=[2.0, 1.0], cosine_wrong=[-1.0, 0.5], right_threshold=0.9
     )
     wanted = {"max_tokens": 7, "correct_range": (2.0, 1.0), "wrong_range": (-1.0, 0.5), "threshold": 0.9}
     assert length_options(flags) == wanted

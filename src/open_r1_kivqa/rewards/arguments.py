@@ -13,6 +13,11 @@ from ..errors import InputError
 OURS = ("model", "messages", "stream", "n")  # fields of a request that --judge_request leaves alone
 MOST_OPEN = 1000  # connections that the client keeps at most
 LONGEST_NGRAM = 50
+READ_BY = {
+    "cosine": ["length"],
+    "right": ["length", "hard_format"],
+    "repetition": ["repetition"],
+}  # a flag's first word: rewards
 
 
 @dataclass
@@ -103,7 +108,7 @@ class JudgeArguments:
 
 @dataclass
 class RewardArguments(JudgeArguments):
-    """The judge, and the settings of the rewards `length` and `repetition`."""
+    """The judge, and the settings of the rewards `length`, `hard_format` and `repetition`."""
 
     cosine_max_tokens: int = flag(1024, "Reward length: the completion's tokens at which its curve ends.")
     cosine_correct: list[float] = flag(
@@ -112,8 +117,9 @@ class RewardArguments(JudgeArguments):
     cosine_wrong: list[float] = flag(
         [-0.5, 0.0], "Reward length of a wrong answer: with no token, and with --cosine_max_tokens or more."
     )
-    cosine_threshold: float = flag(
-        0.5, "Reward length: an answer is right if its accuracy is at least this (boxes score between 0 and 1)."
+    right_threshold: float = flag(
+        0.5,
+        "Rewards length and hard_format: an answer is right if its accuracy is at least this (boxes score between 0 and 1).",
     )
     repetition_ngram: int = flag(6, "Reward repetition: words that follow each other and are counted as one.")
 
@@ -130,8 +136,8 @@ class RewardArguments(JudgeArguments):
             raise InputError(
                 f"--cosine_wrong reaches {max(self.cosine_wrong)} and --cosine_correct {min(self.cosine_correct)}: a wrong answer must never earn more than a right one."
             )
-        if not 0 < self.cosine_threshold <= 1:
-            raise InputError(f"--cosine_threshold {self.cosine_threshold}: a score above 0, at most 1, is wanted.")
+        if not 0 < self.right_threshold <= 1:
+            raise InputError(f"--right_threshold {self.right_threshold}: a score above 0, at most 1, is wanted.")
         if not 1 <= self.repetition_ngram <= LONGEST_NGRAM:
             raise InputError(f"--repetition_ngram {self.repetition_ngram}: 1 to {LONGEST_NGRAM} words are wanted.")
 
@@ -139,8 +145,9 @@ class RewardArguments(JudgeArguments):
         """InputError for a setting of a reward that `reward_funcs` does not name."""
         plain = RewardArguments()
         for one in dataclasses.fields(self):
-            reward = {"cosine": "length", "repetition": "repetition"}.get(one.name.partition("_")[0])
-            if reward and reward not in reward_funcs and getattr(self, one.name) != getattr(plain, one.name):
+            rewards = READ_BY.get(one.name.partition("_")[0])
+            idle = rewards and not set(rewards) & set(reward_funcs)
+            if idle and getattr(self, one.name) != getattr(plain, one.name):
                 raise InputError(
-                    f"--{one.name} acts only with the reward {reward}: add it to --reward_funcs, or leave it out."
+                    f"--{one.name} acts only with the reward {' or '.join(rewards)}: add it to --reward_funcs, or leave it out."
                 )

@@ -59,5 +59,5 @@ def length_options(args: "RewardArguments") -> dict[str, Any]:
         "max_tokens": args.cosine_max_tokens,
         "correct_range": tuple(args.cosine_correct),
         "wrong_range": tuple(args.cosine_wrong),
-        "threshold": args.cosine_threshold,
+        "threshold": args.right_threshold,
     }

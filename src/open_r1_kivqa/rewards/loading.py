@@ -17,6 +17,7 @@ from open_r1_kivqa.rewards.accuracy import accuracy_reward, answer_scores
 from open_r1_kivqa.rewards.boxes import box_format_reward
 from open_r1_kivqa.rewards.extraction import EXTRACTIONS
 from open_r1_kivqa.rewards.format import format_reward
+from open_r1_kivqa.rewards.hard_format import hard_format_reward
 from open_r1_kivqa.rewards.length import length_options, length_reward
 from open_r1_kivqa.rewards.repetition import repetition_reward
 
@@ -32,6 +33,7 @@ REWARDS: dict[str, Callable[..., list[float | None]]] = {
     "accuracy": accuracy_reward,
     "format": format_reward,
     "format_rec": box_format_reward,
+    "hard_format": hard_format_reward,
     "length": length_reward,
     "repetition": repetition_reward,
 }
@@ -61,7 +63,7 @@ def load_reward_functions(
     not one of `EXTRACTIONS`. One's own file is executed.
 
     Args:
-        settings: the flags of `length` and `repetition`; None for their defaults. judge: grades rows of the method `llm`.
+        settings: the flags of `length`, `hard_format` and `repetition`; None for their defaults. judge: grades rows of the method `llm`.
     """
     if answer_extraction not in EXTRACTIONS:
         raise InputError(f"answer_extraction is {answer_extraction!r}; choose one of {', '.join(EXTRACTIONS)}.")
@@ -89,8 +91,10 @@ def _options(
 ) -> dict[str, dict[str, Any]]:
     """What is set of each reward."""
     scoring = {"answer_extraction": answer_extraction, "judge": judge}
-    options = {"accuracy": scoring, "length": {"correct": functools.partial(answer_scores, **scoring)}}
+    correct = functools.partial(answer_scores, **scoring)
+    options = {"accuracy": scoring, "length": {"correct": correct}, "hard_format": {"correct": correct}}
     if settings is not None:
+        options["hard_format"]["threshold"] = settings.right_threshold
         options["length"] |= length_options(settings)
         options["repetition"] = {"ngram": settings.repetition_ngram}
     return options
