@@ -30,13 +30,22 @@ def load_config(path: str, *, revision: str = "main"):
 
 
 def load_processor(
-    path: str, *, min_pixels=None, max_pixels=None, max_anyres_num=None, revision: str = "main"
+    path: str,
+    *,
+    min_pixels=None,
+    max_pixels=None,
+    max_anyres_num=None,
+    revision: str = "main",
+    config_of: str | None = None,
 ) -> ProcessorMixin:
     """The checkpoint's processor, padding on the left (completions are appended on the right), with the image limits set (see VLMModule.limit_images).
 
+    Args:
+        config_of: the base model's folder or name, where `path` is a LoRA adapter's folder: that holds the processor it was trained with, but no model config.
+
     Raises InputError for a checkpoint without image processor or chat template, for a tokenizer that drops the answer's tags, and for a limit that its family has no use for.
     """
-    module = module_for(load_config(path, revision=revision))
+    module = module_for(load_config(config_of or path, revision=revision))
     try:
         processor = AutoProcessor.from_pretrained(path, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
