@@ -34,6 +34,8 @@ def sample(answers, question="Which one?", **fields):
         r"\text{B}",
         r"\(\text{(B)}\)",
         r"A is tempting, but \boxed{B}",
+        "Paris?\n\\boxed{B}",
+        "B, not A",
         "Ｂ",
         "（Ｂ）",
         "answer is B",
@@ -216,6 +218,17 @@ def test_texts_that_hold_letters():
     assert [
         mcq(answer, one) for answer in ("Vitamin A", "B: Vitamin A", "Vitamin C", "The answer is (B) vitamin A.")
     ] == [1, 1, 0, 1]
+
+
+def test_a_text_that_begins_like_a_letter():
+    one = sample(["A. Lincoln"], options=["G. Washington", "B. Franklin", "A. Lincoln", "T. Jefferson"])
+    assert [mcq(answer, one) for answer in ("C", "A. Lincoln", "C: A. Lincoln", "A", "A: G. Washington")] == [
+        1,
+        1,
+        1,
+        0,
+        0,
+    ]
 
 
 ABC = {"A": "a cat", "B": "the dog", "C": "none of these"}

@@ -106,9 +106,7 @@ def _marked(text: str) -> dict[str, str]:
         text[mark.end() : end].strip().split("\n")[0].strip().rstrip(",;").strip()
         for mark, end in zip(best, ends, strict=False)
     ]
-    if (
-        best and "\n" not in text[best[0].start() : best[-1].start()].strip()
-    ):  # on one line: a sentence may follow the last one
+    if best and "\n" not in text[best[0].start() : best[-1].start()]:  # on one line a sentence may follow the last one
         texts[-1] = re.split(r"[.?!]\s+(?=[A-Z])", texts[-1])[0]
     return dict(zip(string.ascii_uppercase, texts, strict=False))
 
@@ -116,15 +114,15 @@ def _marked(text: str) -> dict[str, str]:
 def _reference(text: str, options: dict[str, str]) -> frozenset[str]:
     """The letters that a reference names; unlike an answer it may explain itself behind the letter, and prose never names any."""
     text = _unwrapped(text)
-    lead = LEADING.fullmatch(text)
-    if lead and not LIST.fullmatch(text) and lead["letter"].upper() in (options or UNKNOWN_OPTIONS):
+    lead = None if LIST.fullmatch(text) or _option_texts(text, options) else LEADING.fullmatch(text)
+    if lead and lead["letter"].upper() in (options or UNKNOWN_OPTIONS):
         return frozenset(lead["letter"].upper())
     return _whole(text, options) or frozenset()
 
 
 def choices(text: str, options: dict[str, str]) -> frozenset[str]:
     """The letters of all options that `text` names; empty if it names none, or denies one ("not A")."""
-    lines = plain(text).splitlines()
+    lines = [] if boxed(text) else plain(text).splitlines()
     text = _unwrapped(text)
     whole = _whole(text, options)
     if whole is not None:
