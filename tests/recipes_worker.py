@@ -6,10 +6,13 @@ calls.json: [{"entry": path of the script, "argv": its arguments, "port": a free
 from the same state: no process group, no accelerator, no DeepSpeed engine of the one before. The first failure ends the run.
 """
 
+import gc
 import importlib
 import json
 import os
 import sys
+import threading
+import warnings
 from pathlib import Path
 
 # What the entries import when they start to work. Nothing here starts a thread, so that forking is safe.
@@ -22,8 +25,11 @@ SHARED = [
 
 
 def main(calls: list[dict]) -> None:
+    warnings.simplefilter("ignore", FutureWarning)  # as run_scripts/start.sh; thousands of them cost seconds
     for name in SHARED:
         importlib.import_module(name)
+    assert threading.active_count() == 1
+    gc.freeze()  # collections in the processes forked leave the imported modules alone, and so their memory shared
     for call in calls:
         sys.stdout.flush()
         child = os.fork()

@@ -16,9 +16,10 @@ from scipy import ndimage
 
 from open_r1_kivqa.data.samples import parse_row
 from open_r1_kivqa.demo import IMAGES, TASKS, build_tasks, pictures
+from open_r1_kivqa.rewards.methods import TASK_METHODS, score
 
 SETS = ("rec", "ovd", "math", "gui", "choice")
-METHODS = {"rec": "iou", "ovd": "od_ap", "math": "math", "gui": "all_match", "choice": "default"}
+METHODS = {**TASK_METHODS, "choice": "default"}  # of choice the rows name their own
 RGB = {
     "red": (214, 40, 40),
     "green": (40, 160, 70),
@@ -147,6 +148,17 @@ def test_rows_parse_and_only_mixed_files_name_methods(task):
         assert sample.answers == (answer(row),)
         assert ("accu_reward_method" in row) == (task == "choice")
         assert sample.turns[-1][1].startswith("<image>")
+
+
+@pytest.mark.parametrize("task", SETS)
+def test_own_answers_score_1_and_others_less(task):
+    """Under the task's method: a row's own answer, none, and that of the next row of its kind that has another."""
+    for row in of(task):
+        sample = sample_of(task, row)
+        others = [answer(other) for other in of(task, row["question_type"]) if answer(other) != answer(row)]
+        assert score(answer(row), sample) == 1.0
+        assert score("", sample) == 0.0
+        assert score(others[0], sample) < (0.9 if task == "rec" else 1.0)
 
 
 def test_building_again_gives_the_committed_files(tmp_path):
