@@ -70,10 +70,11 @@ def test_a_failure_is_none_and_counted(kind, serve):
     act, requests = FAULTS[kind]
     server = serve(act)
     judge = judge_of(server)
-    assert grade(judge, "It is Paris.", "Paris", "") == [None, 1.0, 0.0]
+    assert grade(judge, "It is Paris.", "Paris", "", "It is Paris.") == [None, 1.0, 0.0, None]
     assert len(server.seen) == requests
     assert judge.failed == 1 and judge.failures == {kind: 1}
-    assert judge.metrics()["failed"] == 1.0
+    counts = judge.metrics()
+    assert (counts["asked"], counts["failed"], counts["cached"]) == (1.0, 1.0, 0.0)
 
 
 @pytest.mark.parametrize("kind", NO_COMPLETIONS)
@@ -179,6 +180,10 @@ def test_check_passes_and_counts_nothing(serve):
     ("act", "words"),
     [
         (lambda number, row: (401, {}, {"error": "the key secret is unknown"}), "status 401: .*the key \\*\\*\\* is"),
+        (
+            lambda number, row: (403, {}, b"\x1b[2Jno\nentry"),
+            "status 403: \\[2Jno entry\\. Start its endpoint, or correct",
+        ),
         (lambda number, row: (404, {}, {"error": "no model grader"}), "status 404: .*no model grader"),
         (lambda number, row: "Yes!", "neither 'correct' nor 'incorrect': 'Yes!'"),
         (lambda number, row: (200, {}, completion("<think>Let", "length")), 'cut off, so .*max_tokens": 4096'),

@@ -48,8 +48,8 @@ SILENT_BATCHES = 3  # so many batches in a row without a verdict are worth a war
 # After so many questions in a row without a reply, or the concurrency if that is more, a batch is given up: a hanging endpoint would hold it, and all other ranks, for hours.
 LEAST_PATIENCE = 8
 
-# `<` that opens something and `[` before a letter: the beginnings of <|im_start|>, <｜User｜>, </s>, <think>, [INST], [/INST]. Spelt as JSON escapes they are no tokens.
-TOKEN_START = re.compile(r"<(?=\S)|\[(?=/?[A-Za-z_])")
+# `<` that opens something and `[` before a letter, in all their widths: the beginnings of <|im_start|>, <｜User｜>, </s>, <think>, [INST], [/INST]. Spelt as JSON escapes they are no tokens.
+TOKEN_START = re.compile(r"[<＜﹤](?=\S)|[\[［](?=/?[^\W\d])")
 
 
 class Question(NamedTuple):
@@ -165,12 +165,13 @@ class Judge:
         keys = {i: self._key_of(row) for i, row in enumerate(rows) if scores[i] is None and row.references}
         with self._lock:
             new = {key: rows[i] for i, key in keys.items() if key not in self._verdicts}
+            known = len(self._verdicts)
             if new:
                 self._ask_new(new)
-            self._since["cached"] += len(keys) - len(new)
             for i, key in keys.items():
                 verdict = self._verdicts.get(key)
                 scores[i] = None if verdict is None else float(verdict)
+            self._since["cached"] += sum(scores[i] is not None for i in keys) - (len(self._verdicts) - known)
         return scores
 
     def metrics(self) -> dict[str, float]:
@@ -259,8 +260,9 @@ class Judge:
         return read_reply(response.http_response.content)
 
     def _words(self, text: str) -> str:
-        """On one line, cut, and without the key, which an endpoint may repeat."""
-        text = " ".join(text[:2000].split())
+        """On one line, cut, without control characters, and without the key, which an endpoint may repeat."""
+        text = "".join(char if char.isprintable() else " " for char in text[:2000])
+        text = " ".join(text.split())
         return (text.replace(self._key, "***") if self._key else text)[:300]
 
 
