@@ -72,6 +72,14 @@ def sample(*answers, range=None):
         ("3cm", r"3\text{ cm}"),
         (r"12\text{ m}^2", "12"),
         ("x = 5 cm", "5"),
+        ("AB = 5 cm", "5"),
+        ("18 cm²", "18"),
+        ("18", "18 cm^2"),
+        ("9.8 m/s^2", "9.8"),
+        ("45 km/h", "45"),
+        ("5 €", "5"),
+        ("≈ 3.14", "3.14"),
+        (r"\log_2 8", "3"),
         ("y=2x+1", "2x+1"),
         ("the angle is 60^\\circ", "60"),
         ("f(x) = x^2", "x^2"),
@@ -154,6 +162,10 @@ def test_right(answer, reference):
         ("5", "5t"),  # t as a unit
         ("2x+3", "2x + 3t"),
         ("1.5", "1.5 million"),
+        ("5", "5m"),
+        ("2x", "2x g"),
+        ("5", "5x^2"),
+        ("5", "5 x^2"),
         ("x=5", "y=5"),
         ("(2,1)", "(1,2)"),
     ],
@@ -185,7 +197,7 @@ def test_values_that_are_not_begun():
 
 @pytest.fixture
 def worker(monkeypatch):
-    monkeypatch.setattr(maths_worker, "SECONDS", 0.3)
+    monkeypatch.setattr(maths_worker, "SECONDS", 0.8)
     worker = maths_worker.Worker()
     yield worker
     worker.stop()

@@ -51,8 +51,6 @@ SYMBOLS = {
     "≠": r"\ne ",
     "∞": r"\infty ",
     "π": r"\pi ",
-}
-SYMBOLS |= {
     "°": r"^\circ ",
     "∪": r"\cup ",
     "∩": r"\cap ",
@@ -60,6 +58,8 @@ SYMBOLS |= {
     "±": r"\pm ",
     "∈": r"\in ",
     "θ": r"\theta ",
+    "≈": r"\approx ",
+    **dict.fromkeys("€£¥₹", ""),
 }
 
 
@@ -160,6 +160,7 @@ def latex(text: str) -> str:
         text,
     )
     text = re.sub(rf"(?<![\\A-Za-z])({FUNCTIONS})(?![A-Za-z])", r"\\\1 ", text)
+    text = re.sub(r"^\s*\\approx(?![a-z])", "", text)
     return " ".join(text.split()).rstrip(" .;,").lstrip(" ;,")
 
 
@@ -192,7 +193,7 @@ def _comparable(value: str) -> bool:
         and _depth(value) <= MAX_DEPTH
         and not HUGE.search(value)
         and not re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", outside)
-        and not re.search(r"\d\.?\s+\d|\d\s*_", outside)
+        and not re.search(r"(?<!_)\d\.?\s+\d|\d\s*_", outside)
         and not any(re.search(r"\d|\b(?:or|and)\b\s*\w", text) for text in IN_TEXT.findall(value))
     )
 

@@ -27,11 +27,15 @@ START = 180.0  # seconds by the clock until the worker has loaded sympy: usually
 MEMORY = 1 << 30  # bytes
 NEAR_ZERO = 1e-3  # below it, math-verify's six decimals are too few to tell numbers apart
 
-# "5 cm", "5cm", "5\text{ m}^2", but not "5t" or "2x + 3 t": there letters are variables.
+# Units behind a number, which math-verify drops: "5 cm", "5cm", "5\text{ m}^2", but not "5t" or "2x + 3 t", where letters are variables. It misses powers and quotients.
 UNIT = re.compile(
     r"(?<=[\d})°])(?:\s+[A-Za-z]+|[A-Za-z]{2,}|\s*\\(?:text|mathrm|mbox)\s*\{[^{}\d]*\}(?:\^\{?\d\}?)?)\.?$"
 )
-ASSIGNED = re.compile(r"^\s*[A-Za-z](?:_\{?\w+\}?)?\s*=")
+COMPOUND = re.compile(
+    r"(?<=\d)\s*(?:(?:[cmk]m|in|ft|k?g|kWh|mol|Pa|Hz|mph|mi)|(?<=\s)[mshgNJWKVAL])(?:\^\{?-?\d\}?)?"
+    r"(?:/(?:[cmk]?m|k?g|s|h|hr|min|L|mol|K)(?:\^\{?-?\d\}?)?)?$"
+)
+ASSIGNED = re.compile(r"^\s*[A-Za-z]{1,3}(?:_\{?\w+\}?)?\s*=")
 VARIABLE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]")
 PERCENT = re.compile(r"(?:\\?%|\s*(?:percent|pct))\s*$")
 
@@ -210,6 +214,9 @@ def parsed(text: str):
     from math_verify.grader import should_treat_as_complex
 
     number, percents = PERCENT.subn("", text)
+    compound = COMPOUND.search(number)
+    if compound and not VARIABLE.search(number[: compound.start()]):
+        number = number[: compound.start()]
     unit = UNIT.search(number)
     units = unit is not None and not VARIABLE.search(ASSIGNED.sub("", number[: unit.start()]))
     if units and ASSIGNED.match(number) and len(unit.group().strip()) == 1:
