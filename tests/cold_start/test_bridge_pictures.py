@@ -46,9 +46,10 @@ def test_a_photo_is_upright_and_without_its_place(tmp_path, noise):
     assert np.abs(np.asarray(picture, dtype=int) - np.asarray(load_image(path), dtype=int)).mean() < 10
 
 
-def test_transparent_pixels_and_palettes(tmp_path, noise):
+@pytest.mark.parametrize("mode", ["RGBA", "P", "L", "1"])
+def test_pictures_of_other_modes(tmp_path, noise, mode):
     path = str(tmp_path / "a.png")
-    noise.convert("RGBA").quantize(16).save(path)
+    noise.convert(mode).save(path)
     assert decoded(Pictures(10**6).url(path)).mode == "RGB"
 
 

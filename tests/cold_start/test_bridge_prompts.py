@@ -143,4 +143,4 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_replacements():
     rules = read_replacements("# words\n  (big|large) dogs? => \\1 cat\n\nwell,  =>\ncat => tiger", "mine")
-    assert reword("Big dog! A large dog. Well, so be it.", rules) == "Big tiger! A large tiger. so be it."
+    assert reword("Big dog! A large dog. Well, so be it.", rules) == "Big tiger! A large tiger.  so be it."

@@ -63,6 +63,12 @@ def test_damaged_answers_are_named(make_run):
     (run.answers / "answers-x.jsonl").write_text('{"key": "00"}\n')
     with pytest.raises(InputError, match="answers-x.jsonl:1 is no answer; delete the line or the file"):
         run()
+    (run.answers / "answers-x.jsonl").unlink()
+    assert run() == 0
+    (path,) = run.answers.glob("answers-*.jsonl")
+    path.write_bytes(path.read_bytes().replace(b'"reply": {"text"', b'"reply": {"tex_"', 1))
+    with pytest.raises(InputError, match="holds a damaged answer 0 bytes from its start"):
+        run()
 
 
 def test_all_known_needs_no_endpoint(make_run, serve):

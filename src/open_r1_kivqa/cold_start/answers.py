@@ -6,6 +6,7 @@ A folder holds one file a process, `answers-HOST-PID-RANDOM.jsonl`, one answer a
 import hashlib
 import json
 import os
+import re
 import socket
 import uuid
 from pathlib import Path
@@ -14,12 +15,14 @@ from typing import Any
 from ..errors import InputError
 from .endpoint import Reply
 
+ANSWER = re.compile(rb'\{"key": "([0-9a-f]{32})", ')  # how a line begins; the rest is parsed when it is asked for
+
 
 class AnswerFiles:
     """Answers in `folder` by key.
 
     Raises:
-        InputError: the folder can't be made, read or written, or a line in the middle of a file is no answer.
+        InputError: the folder can't be made, read or written, or a whole line is no answer.
     """
 
     def __init__(self, folder: str | os.PathLike):
@@ -44,14 +47,20 @@ class AnswerFiles:
         return len(self._places)
 
     def get(self, key: bytes) -> Reply | None:
-        """The answer of this key; None if there is none."""
+        """The answer of this key; None if there is none. InputError if it was damaged."""
         place = self._places.get(key)
         if place is None:
             return None
         number, offset = place
         with open(self._paths[number], "rb") as file:
             file.seek(offset)
-            return _read(file.readline())[1]
+            line = file.readline()
+        try:
+            return Reply(**json.loads(line)["reply"])
+        except (ValueError, LookupError, TypeError):
+            raise InputError(
+                f"--cache: {self._paths[number]} holds a damaged answer {offset:,} bytes from its start; delete its line or the file."
+            ) from None
 
     def add(self, key: bytes, reply: Reply, told: dict[str, Any]) -> None:
         """Append an answer. `told`: what people may want to know of it.
@@ -85,19 +94,11 @@ class AnswerFiles:
             for line_number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
                     break
-                key, _ = _read(line)
-                if key is None:
+                match = ANSWER.match(line)
+                if match is None:
                     raise InputError(f"--cache: {path}:{line_number} is no answer; delete the line or the file.")
-                self._places[key] = (number, offset)
+                self._places[bytes.fromhex(match[1].decode())] = (number, offset)
                 offset += len(line)
-
-
-def _read(line: bytes) -> tuple[bytes | None, Reply | None]:
-    try:
-        record = json.loads(line)
-        return bytes.fromhex(record["key"]), Reply(**record["reply"])
-    except (ValueError, LookupError, TypeError):
-        return None, None
 
 
 def request_key(model: str, messages: list[dict], fields: dict[str, Any], attempt: int) -> bytes:
