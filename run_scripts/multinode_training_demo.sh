@@ -111,9 +111,8 @@ else
     # torchrun numbers the nodes by the order of their addresses, as texts, and takes the first one's for that of rank 0. So
     # node 0 gives the address by which the others reach it, and the others give labels that come after any address.
     [ "$node_rank" = 0 ] && host=1 address=$master_addr || { host=0 && address=$(printf '~node-%05d' "$node_rank"); }
-    # What a node waits at most: 15 minutes for the others to start; 30 s for an answer of node 0 once it runs.
     launch+=(--rdzv_backend c10d --rdzv_id "kivqa-${SLURM_JOB_ID:-$master_port}" --rdzv_endpoint "$master_addr:$master_port")
-    launch+=(--rdzv_conf "is_host=$host,join_timeout=900,read_timeout=30" --local_addr "$address")
+    launch+=(--rdzv_conf "is_host=$host,join_timeout=900" --local_addr "$address")
 fi
 if [ "$node_rank" != 0 ]; then
     until timeout 5 bash -c "exec 3<>/dev/tcp/$master_addr/$master_port" 2>/dev/null; do

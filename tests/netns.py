@@ -8,6 +8,8 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,11 +24,10 @@ class Machines:
         root = os.geteuid() == 0
         self.user = [] if root else ["--user", "--preserve-credentials"]
         self.started: list[subprocess.Popen] = []
-        self.holders = [hold([] if root else ["--user", "--map-root-user"])]
-        if root:
-            self.holders.append(hold([]))
-        else:  # in the same user namespace, or the cable could not be laid
-            self.holders.append(hold([], self.enter(0)[:-1]))
+        self.holders = [hold("machine-0", [] if root else ["--user", "--map-root-user"])]
+        # The second one in the same user namespace, or the cable could not be laid.
+        first = str(self.holders[0].pid)
+        self.holders.append(hold("machine-1", [], [] if root else ["nsenter", "--target", first, *self.user]))
         first, second = (str(holder.pid) for holder in self.holders)
         self.ip(0, "link", "add", "cable0", "type", "veth", "peer", "name", "cable1", "netns", second)
         for node in (0, 1):
@@ -35,7 +36,7 @@ class Machines:
             self.ip(node, "link", "set", f"cable{node}", "up")
 
     def enter(self, node: int) -> list[str]:
-        return ["nsenter", "--target", str(self.holders[node].pid), *self.user, "--net"]
+        return ["nsenter", "--target", str(self.holders[node].pid), *self.user, "--net", "--uts"]
 
     def ip(self, node: int, *words: str) -> None:
         done = subprocess.run([*self.enter(node), "ip", *words], capture_output=True, text=True)
@@ -60,9 +61,6 @@ class Machines:
     def cut(self) -> None:
         """Take the link down: nothing arrives any more, and nobody is told."""
         self.ip(0, "link", "set", "cable0", "down")
-
-    def mend(self) -> None:
-        self.ip(0, "link", "set", "cable0", "up")
 
     def processes(self, node: int) -> list[int]:
         """Process ids in the namespace of a node, but for the one that holds it."""
@@ -98,10 +96,10 @@ class Machines:
             holder.wait()
 
 
-def hold(kinds: list[str], prefix: list[str] = []) -> subprocess.Popen:  # noqa: B006 - not changed
-    """A process that does nothing in a network namespace of its own until this one closes its input or ends."""
+def hold(name: str, kinds: list[str], prefix: list[str] = []) -> subprocess.Popen:  # noqa: B006 - not changed
+    """A process that does nothing, in namespaces of its own for network and host name, until this one closes its input or ends."""
     holder = subprocess.Popen(
-        [*prefix, "unshare", *kinds, "--net", "sh", "-c", "echo ready; exec cat"],
+        [*prefix, "unshare", *kinds, "--net", "--uts", "sh", "-c", f"hostname {name} && echo ready && exec cat"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -112,15 +110,17 @@ def hold(kinds: list[str], prefix: list[str] = []) -> subprocess.Popen:  # noqa:
     return holder
 
 
-@pytest.fixture
-def machines():
-    """Two machines; skips the test where the system allows none."""
+@contextmanager
+def two_machines() -> Iterator[Machines]:
+    """Skips the test where the system allows no namespaces."""
     try:
-        made = Machines()
+        machines = Machines()
     except (PermissionError, FileNotFoundError) as error:
         pytest.skip(f"no network namespaces here: {error}")
-    yield made
-    made.close()
+    try:
+        yield machines
+    finally:
+        machines.close()
 
 
 def steps(text: str) -> list[int]:

@@ -67,6 +67,7 @@ def start_watch() -> str:
             "ranks": int(os.environ["LOCAL_WORLD_SIZE"]),
             "address": [os.environ["MASTER_ADDR"], port],
             "token": token,
+            "launcher": os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else None,
             "limit": setting("KIVQA_NODE_TIMEOUT", 30, 86400),
             "ranks_socket": ranks_socket.fileno(),
             "nodes_socket": nodes_socket and nodes_socket.fileno(),

@@ -12,6 +12,7 @@ Only the standard library is imported, so that it starts at once and takes 20 MB
 import asyncio
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -19,6 +20,7 @@ import sys
 
 LOST = 75  # exit code of ranks that end because of another node; EX_TEMPFAIL of sysexits.h: start again later
 GRACE = 2.0  # seconds from the first sign of trouble to the verdict: a killed node's last connection may close after our own error that it caused
+PATIENCE = 10.0  # seconds that torchrun has to end after its ranks
 END, GO_ON = b"x", b"g"  # what a watch tells its ranks: end now; it was your own error, end as you like
 
 
@@ -32,6 +34,7 @@ class Watch:
         address: host and port where node 0's watch listens.
         token: what a node must say first; keeps strangers out.
         limit: seconds without a word after which a node counts as lost.
+        launcher: process id of this node's torchrun, or None.
         grace: see GRACE.
     """
 
@@ -43,10 +46,12 @@ class Watch:
         address: tuple[str, int],
         token: str,
         limit: float,
+        launcher: int | None = None,
         grace: float = GRACE,
     ):
         self.node, self.hosts, self.ranks = node, hosts, ranks
         self.address, self.token, self.limit, self.grace = address, token, limit, grace
+        self.launcher = None if launcher is None else os.pidfd_open(launcher)  # which stays its own, unlike a number
         self.local: dict[asyncio.StreamWriter, int] = {}  # connections of this node's ranks, and their process ids
         self.words: list[str] = []  # how this node's ranks ended
         self.peers: dict[int, asyncio.StreamWriter] = {}
@@ -264,7 +269,18 @@ class Watch:
             await asyncio.sleep(0.1)
         for process in self.local.values():  # one that holds the interpreter's lock
             os.kill(process, signal.SIGKILL)
+        if verdict["kind"] == "lost" and self.launcher is not None:
+            await self.end_launcher()
         self.over.set()
+
+    async def end_launcher(self) -> None:
+        """torchrun ends when its ranks have, but where node 0 is silent it goes on asking the store there for many minutes."""
+        for _ in range(int(10 * PATIENCE)):
+            if select.select([self.launcher], [], [], 0)[0]:
+                return
+            await asyncio.sleep(0.1)
+        print(f"torchrun has not ended by itself within {PATIENCE:g} s: it is killed.", file=sys.stderr, flush=True)
+        signal.pidfd_send_signal(self.launcher, signal.SIGKILL)
 
     def line(self, verdict: dict) -> str:
         name = f"node {verdict['node']} ({self.hosts[verdict['node']]})"

@@ -1,0 +1,228 @@
+"""What nodes tell each other before they run, on one machine: the nodes are threads or processes with torchrun's environment."""
+
+import os
+import socket
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+from training_rows import write_data
+
+from open_r1_kivqa import nodes
+from open_r1_kivqa.errors import InputError
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "run_scripts" / "multinode_training_demo.sh"
+
+
+@pytest.fixture
+def flags(tmp_path):
+    """Flags of a run in `folder`, as argparse gives them; every folder has its own files of equal content."""
+
+    def make(folder: str, **more) -> Namespace:
+        place = tmp_path / folder
+        data = write_data(place / "data")
+        model = place / "model"
+        model.mkdir()
+        (model / "config.json").write_text("{}")
+        (model / "model.safetensors").write_bytes(bytes(3 * 2**20))
+        given = {
+            "model_name_or_path": str(model),
+            "model_revision": "main",
+            **data,
+            "eval_data_file_paths": None,
+            "eval_image_folders": None,
+            "reward_funcs": ["accuracy", "format"],
+            "learning_rate": 1e-6,
+            "output_dir": str(place / "run"),
+            "judge_api_key": None,
+        }
+        return Namespace(**{**given, **more})
+
+    return make
+
+
+def test_one_machine_compares_nothing(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    nodes.compare_nodes(Namespace())
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    nodes.compare_nodes(Namespace())
+
+
+def test_files_count_by_their_content_wherever_they_lie(flags):
+    one, two = nodes.what_runs(flags("a")), nodes.what_runs(flags("b"))
+    assert nodes.differences([one, two]) == {}
+    assert one["--image_folders"] == "a folder" and one["--reward_funcs"] == "accuracy, format"
+    assert one["model's model.safetensors"].startswith("3,145,728 bytes, sha256 ")
+    assert one["code nodes.py"] == nodes.file_mark(ROOT / "src" / "open_r1_kivqa" / "nodes.py")
+    assert {"version of torch", "version of python", "version of trl"} < set(one)
+
+
+def test_what_differs_is_named_with_all_values(flags, tmp_path):
+    one, two = flags("a"), flags("b", learning_rate=3e-6, judge_api_key="secret")
+    with open(two.knowledge_base, "a") as file:
+        file.write("\n")
+    own = [tmp_path / name / "own.py" for name in "ab"]
+    for path, text in zip(own, ("def good(): ...\n", "def good(): pass\n"), strict=True):
+        path.write_text(text)
+    one.reward_funcs, two.reward_funcs = ([f"{path}:good"] for path in own)
+    with open(Path(two.model_name_or_path) / "model.safetensors", "r+b") as file:
+        file.seek(3 * 2**20 - 5)
+        file.write(b"x")  # another fine-tune of the same size
+    found = nodes.differences([nodes.what_runs(one), nodes.what_runs(two), nodes.what_runs(one)])
+    assert set(found) == {"--learning_rate", "--judge_api_key", "--knowledge_base", "--reward_funcs", "model's model.safetensors"}  # fmt: skip
+    assert found["--learning_rate"] == {"1e-06": [0, 2], "3e-06": [1]}
+    assert not any("secret" in value for value in found["--judge_api_key"])
+    assert next(iter(found["--reward_funcs"])) == f"own.py {nodes.file_mark(own[0])}:good"
+    assert found["--knowledge_base"] == {f"wiki.jsonl {nodes.file_mark(each.knowledge_base)}": place for each, place in ((one, [0, 2]), (two, [1]))}  # fmt: skip
+
+
+def test_a_file_that_one_node_lacks_differs(flags):
+    one, two = flags("a"), flags("b")
+    os.remove(two.data_file_paths)
+    values = nodes.differences([nodes.what_runs(one), nodes.what_runs(two)])["--data_file_paths"]
+    assert list(values) == [f"rows.jsonl {nodes.file_mark(one.data_file_paths)}", two.data_file_paths]
+
+
+def test_a_commit_differs_only_beside_code_and_unknown_differs_from_nothing():
+    one = {"code a.py": "1", "git commit": "c1", "model's commit": None}
+    two = {"code a.py": "1", "git commit": "c2", "model's commit": "f00"}
+    assert nodes.differences([one, two]) == {}
+    assert list(nodes.differences([one, two | {"code a.py": "2"}])) == ["code a.py", "git commit"]
+    assert nodes.differences([one, one | {"code b.py": "3"}]) == {"code b.py": {"none": [0], "3": [1]}}
+
+
+def test_folders_are_one_only_if_they_are_the_same(flags):
+    one, two = flags("a"), flags("b")
+    assert nodes.folder_marks(one) == nodes.folder_marks(one) != nodes.folder_marks(two)
+    assert nodes.images_named(one) == nodes.images_named(two)
+    assert nodes.images_named(one).startswith("7, all there, names and sizes sha256 ")
+    gone = sorted(Path(two.image_folders).iterdir())[0]
+    gone.unlink()
+    assert nodes.images_named(two).startswith(f"7, 1 missing, the first {gone.name}, ")
+    two.eval_data_file_paths, two.eval_image_folders = one.data_file_paths, one.image_folders
+    assert nodes.images_named(two).startswith("14, 1 missing")
+
+
+# --------------------------------------------------------------------------------- two nodes, each a process, over a real store
+
+NODE = """
+import json, sys
+from argparse import Namespace
+from open_r1_kivqa import entry, node_ties, nodes
+
+def main():
+    nodes.compare_nodes(Namespace(**json.loads(sys.argv[1])))
+    print("compared", [node["node"] for node in nodes.exchange("number", lambda: {"node": nodes.this_node()})])
+    exec(sys.argv[2])
+
+entry.run(node_ties.watched(main))
+"""
+
+
+def start(port: int, rank: int, flags: Namespace, then: str = "", **environment: str) -> subprocess.Popen:
+    import json
+
+    env = {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
+    env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **environment}
+    return subprocess.Popen(
+        [sys.executable, "-c", NODE, json.dumps(vars(flags)), then],
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.fixture
+def launch(monkeypatch, tmp_path):
+    """launch(flags of node 0, flags of node 1, then="...") -> (exit code, stdout, stderr) of each."""
+    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
+
+    def both(*flags: Namespace, then: str = "", **environment: str) -> list[tuple[int, str, str]]:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        started = [start(port, rank, one, then, **environment) for rank, one in enumerate(flags)]
+        try:
+            outputs = [process.communicate(timeout=120) for process in started]
+        finally:
+            for process in started:
+                process.kill()
+        return [(process.returncode, *output) for process, output in zip(started, outputs, strict=True)]
+
+    return both
+
+
+def shared(one: Namespace, two: Namespace) -> Namespace:
+    return Namespace(**{**vars(two), "output_dir": one.output_dir})
+
+
+def test_equal_nodes_go_on(flags, launch):
+    one = flags("a")
+    found = launch(one, shared(one, flags("b")))
+    assert [(code, out) for code, out, _ in found] == [(0, "compared [0, 1]\n")] * 2, found
+    assert os.listdir(one.output_dir) == []
+
+
+def test_what_differs_ends_all_nodes_with_the_same_message(flags, launch):
+    one = flags("a")
+    two = shared(one, flags("b", learning_rate=3e-6))
+    host = socket.gethostname()
+    for code, out, err in launch(one, two):
+        assert (code, out) == (2, "")
+        assert f"  --learning_rate: node 0 ({host}): 1e-06; node 1 ({host}): 3e-06\n" in err and err.count("error: ") == 1  # fmt: skip
+    assert not os.path.exists(one.output_dir)
+
+
+def test_an_image_that_one_node_lacks_ends_all_nodes(flags, launch):
+    one, two = flags("a"), flags("b")
+    gone = sorted(Path(two.image_folders).iterdir())[0]
+    gone.unlink()
+    for code, _, err in launch(one, shared(one, two)):
+        assert code == 2 and f"images that the rows name: node 0 ({socket.gethostname()}): 7, all there" in err
+        assert f"7, 1 missing, the first {gone.name}" in err
+
+
+def test_output_folders_that_are_not_shared_end_all_nodes(flags, launch):
+    one, two = flags("a"), flags("b")
+    os.makedirs(two.output_dir)
+    found = launch(one, two, then="")
+    for code, _, err in found:
+        assert code == 2 and f"on node 1 ({socket.gethostname()}) is not the folder that node 0" in err
+    assert not os.path.exists(one.output_dir) and os.listdir(two.output_dir) == []
+
+
+def test_an_error_on_one_node_is_told_apart_from_a_lost_one(flags, launch):
+    one = flags("a")
+    then = "import time; 1 / 0 if nodes.this_node() == 1 else time.sleep(100)"
+    (code0, _, err0), (code1, _, err1) = launch(one, shared(one, flags("b")), then=then)
+    assert (code0, code1) == (75, 1)
+    assert "error: node 1" in err0 and "ended with an error (in its rank 1): see its output." in err0
+    assert err1.count("ZeroDivisionError") == 1 and "error: node" not in err1
+
+
+def test_a_killed_rank_ends_the_other_node(flags, launch):
+    one = flags("a")
+    then = "import os, time; os.kill(os.getpid(), 9) if nodes.this_node() == 0 else time.sleep(100)"
+    (code0, *_), (code1, _, err1) = launch(one, shared(one, flags("b")), then=then)
+    assert (code0, code1) == (-9, 75)
+    assert "node 0" in err1 and "(its rank 0 was killed or crashed): see its output" in err1
+
+
+def test_settings_that_cannot_be_used(flags, launch):
+    one = flags("a")
+    for code, _, err in launch(one, shared(one, flags("b")), KIVQA_NODE_TIMEOUT="soon"):
+        assert code == 2 and "KIVQA_NODE_TIMEOUT=soon: a whole number" in err
+    with pytest.raises(InputError, match="KIVQA_NODE_PORT=1: "):
+        from open_r1_kivqa.node_ties import listen
+
+        with socket.create_server(("", 0)) as taken:
+            port = taken.getsockname()[1]
+            try:
+                listen(port)
+            except InputError as error:
+                raise InputError(str(error).replace(str(port), "1")) from error
