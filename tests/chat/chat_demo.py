@@ -39,4 +39,4 @@ class Replay:
     def complete(self, prompt, on_text):
         for chunk in self.chunks:
             on_text(chunk)
-        return Completion("".join(self.chunks), len(self.chunks), self.end)
+        return Completion("".join(self.chunks), len(self.chunks), self.end, 0.0)

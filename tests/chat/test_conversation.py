@@ -128,7 +128,13 @@ def test_passages_by_key_and_by_entity(tmp_path):
     path = tmp_path / "wiki.jsonl"
     path.write_text(
         "".join(
-            json.dumps({"key": key, "title": key, "sections": [{**section, "id": str(id)} for id in range(sections)]})
+            json.dumps(
+                {
+                    "key": key,
+                    "title": f"All about {key}",
+                    "sections": [{**section, "id": str(id)} for id in range(sections)],
+                }
+            )
             + "\n"
             for key, sections in articles
         )
@@ -150,7 +156,9 @@ def test_passages_by_key_and_by_entity(tmp_path):
     ]:
         with pytest.raises(InputError, match=words):
             keys(text)
-    with pytest.raises(InputError, match="no article 'Pari'; like it are Paris"):
-        passages_of_entity(knowledge, "Pari", 1)
+    with pytest.raises(InputError, match="no article 'pari'; like it are Paris"):
+        passages_of_entity(knowledge, "pari", 1)
+    with pytest.raises(InputError, match=r"no article 'about lyon'; like it are Lyon \(All about Lyon\)"):
+        passages_of_entity(knowledge, "about lyon", 1)
     with pytest.raises(InputError, match="'Lyon' .* has no sections"):
         passages_of_entity(knowledge, "Lyon", 1)

@@ -93,7 +93,7 @@ def test_ctrl_c_ends_a_reply_with_what_is_there(demo, prompts):
     stopped = demo.complete(prompts[0], interrupt)
     assert stopped.end == STOPPED
     assert 0 < len(stopped.text) < len(whole.text) and whole.text.startswith(stopped.text)
-    assert demo.complete(prompts[0], lambda text: None) == whole  # the model is as it was
+    assert demo.complete(prompts[0], lambda text: None).text == whole.text  # the model is as it was
 
 
 def test_a_prompt_too_long_is_refused_before_the_model_loads():
@@ -111,14 +111,20 @@ def test_a_picture_whose_shape_the_processor_refuses(demo, tmp_path):
         demo.complete(conversation.prompt("What?"), print)
 
 
-def test_the_last_tokens_of_the_context_are_used(demo):
-    conversation = Conversation(load_template("default"))
+def test_no_more_tokens_are_asked_for_than_the_context_has_left(demo):
     model = chat_model(max_new_tokens=5000)
     model.model = demo.model
-    length = model._inputs(conversation.prompt("a " * 1000))["input_ids"].shape[1]
-    words = 1000 + 2043 - length  # so that five tokens are left
-    completion = model.complete(conversation.prompt("a " * words), lambda text: None)
-    assert completion.tokens <= 2048 - model._inputs(conversation.prompt("a " * words))["input_ids"].shape[1]
+
+    def prompt(words):
+        return Conversation(load_template("default")).prompt("a " * words)
+
+    def length(words):
+        return model._inputs(prompt(words))["input_ids"].shape[1]
+
+    words = 1000 + 2043 - length(1000)
+    assert length(words) == 2043  # of 2048
+    completion = model.complete(prompt(words), lambda text: None)
+    assert 0 < completion.tokens <= 5
 
 
 def test_a_template_that_opens_the_thinking(demo, tiny_model):

@@ -1,5 +1,6 @@
 """A model in this process, prompted and decoded as evaluation does it, one token after the other."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,13 +78,14 @@ class LocalModel:
         room = self._context - inputs["input_ids"].shape[1]
         config = self._config(min(self._sampling.max_new_tokens, room))
         stream = TextStream(self.processor.tokenizer, on_text)
+        started = time.monotonic()
         try:
             with torch.no_grad():
                 self.model.generate(**inputs.to(self.model.device), generation_config=config, streamer=stream)
             end = DONE if stream.ids[-1:] and stream.ids[-1] in config.eos_token_id else CUT
         except KeyboardInterrupt:
             end = STOPPED
-        return Completion(stream.finish(), len(stream.ids), end)
+        return Completion(stream.finish(), len(stream.ids), end, time.monotonic() - started)
 
     def _inputs(self, prompt: list[dict]):
         """The prompt's tokens and pixels; InputError if a picture's shape is refused or no token is left for the reply."""

@@ -7,6 +7,7 @@ from ..errors import InputError
 from ..knowledge.base import KnowledgeBase, Passage
 
 LIKE = 50  # least likeness in % (rapidfuzz.fuzz.ratio) of a key that is offered instead of an unknown one
+FEW = 20_000  # up to so many articles titles are compared too, for which every article must be read
 
 
 def passages_of_keys(knowledge: KnowledgeBase, text: str) -> list[Passage]:
@@ -37,7 +38,7 @@ def passages_of_entity(knowledge: KnowledgeBase, key: str, most: int) -> list[Pa
     """The sections of an article in their order, `most` at most. InputError, with keys like it, if there is no such article; also if it has no section."""
     ids = _sections(knowledge, key)
     if ids is None:
-        raise InputError(f"{knowledge.path} has no article {key!r}{_like(key, _articles(knowledge))}.")
+        raise InputError(f"{knowledge.path} has no article {key!r}{_like(key, *_articles(knowledge))}.")
     if not ids:
         raise InputError(f"The article {key!r} of {knowledge.path} has no sections to show.")
     return [knowledge.passage(f"{key}#{id}") for id in ids[:most]]
@@ -47,7 +48,9 @@ def _no_passage(knowledge: KnowledgeBase, key: str) -> str:
     article, mark, _ = key.rpartition("#")
     ids = _sections(knowledge, article if mark else key)
     if ids is None:
-        return f"{knowledge.path} has no passage {key!r}, nor its article{_like(article or key, _articles(knowledge))}."
+        return (
+            f"{knowledge.path} has no passage {key!r}, nor its article{_like(article or key, *_articles(knowledge))}."
+        )
     known = [f"{article if mark else key}#{id}" for id in ids]
     if mark:
         return f"{knowledge.path} has no passage {key!r}{_like(key, known)}."
@@ -64,14 +67,19 @@ def _sections(knowledge: KnowledgeBase, key: str) -> list[str] | None:
     return [str(part.get("id")) for part in sections if isinstance(part, dict)] if isinstance(sections, list) else []
 
 
-def _articles(knowledge: KnowledgeBase) -> list[str]:
-    return JsonLines(knowledge.path).keys("key")
+def _articles(knowledge: KnowledgeBase) -> tuple[list[str], list[str]]:
+    """The keys of all articles, and their titles unless these are too many."""
+    titles = [str(article.get("title", "")) for article in knowledge] if len(knowledge) <= FEW else []
+    return JsonLines(knowledge.path).keys("key"), titles
 
 
-def _like(key: str, known: Sequence[str]) -> str:
+def _like(key: str, known: Sequence[str], titles: Sequence[str] = ()) -> str:
+    """The end of an error: known keys like this one, or those of titles like it, or some."""
     from rapidfuzz import fuzz, process
 
-    near = [name for name, _, _ in process.extract(key, known, scorer=fuzz.ratio, limit=3, score_cutoff=LIKE)]
+    names = [*known, *titles]
+    found = process.extract(key, names, scorer=fuzz.ratio, processor=str.casefold, limit=6, score_cutoff=LIKE)
+    near = list(dict.fromkeys(i % len(known) for _, _, i in found))[:3]
     if near:
-        return f"; like it are {', '.join(near)}"
+        return f"; like it are {', '.join(f'{known[i]} ({titles[i]})' if titles else known[i] for i in near)}"
     return f"; keys look like {', '.join(known[:3])}" if known else ""

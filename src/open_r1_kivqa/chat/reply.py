@@ -1,7 +1,6 @@
 """One question asked: the reply is shown while it comes, and read at the end as scoring reads it."""
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -46,11 +45,12 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Completion:
-    """What a model wrote: the whole text, its tokens (None if a server doesn't count them), and how it ended: DONE, CUT or STOPPED."""
+    """What a model wrote: the whole text, its tokens (None if a server doesn't count them), how it ended (DONE, CUT or STOPPED), and the seconds it took, without those of loading the model."""
 
     text: str
     tokens: int | None
     end: str
+    seconds: float
 
 
 class Backend(Protocol):
@@ -78,7 +78,6 @@ class Reply:
     completion: Completion
     thinking: str | None
     answer: str | None
-    seconds: float
 
     def to_json(self) -> dict:
         """{"thinking", "answer", "text", "tokens", "seconds"}."""
@@ -87,7 +86,7 @@ class Reply:
             "answer": self.answer,
             "text": self.completion.text,
             "tokens": self.completion.tokens,
-            "seconds": round(self.seconds, 3),
+            "seconds": round(self.completion.seconds, 3),
         }
 
 
@@ -103,12 +102,10 @@ def ask(backend: Backend, prompt: list[dict], screen: Screen) -> Reply:
                 shown[piece.section] = shown.get(piece.section, "") + piece.text
             screen.piece(piece)
 
-    started = time.monotonic()
     try:
         completion = backend.complete(prompt, lambda text: show(splitter.feed(text)))
-        seconds = time.monotonic() - started
         show(splitter.end())
-        reply = Reply(completion, _thinking(completion.text, opened), lenient_answer(completion.text), seconds)
+        reply = Reply(completion, _thinking(completion.text, opened), lenient_answer(completion.text))
         last = next(reversed(shown.values()), None)
         if reply.answer not in (None, last) and completion.end != STOPPED:
             screen.piece(Piece(-1, ANSWER, reply.answer))

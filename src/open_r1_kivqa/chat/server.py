@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -68,6 +69,7 @@ class Server:
 
         text, tokens, end = "", None, None
         thinking = False
+        started = time.monotonic()
 
         def give(new: str) -> None:
             nonlocal text
@@ -94,7 +96,7 @@ class Server:
                             thinking = False
                         end = choice.finish_reason or end
         except KeyboardInterrupt:
-            return Completion(text, tokens, STOPPED)
+            return Completion(text, tokens, STOPPED, time.monotonic() - started)
         except openai.APIStatusError as error:
             raise InputError(self._refusal(f"status {error.status_code}: {error.response.text}")) from error
         except openai.APITimeoutError as error:
@@ -105,7 +107,7 @@ class Server:
             raise InputError(self._refusal(str(error))) from error
         if end is None:
             raise InputError(self._refusal("the stream ended in the middle"))
-        return Completion(text, tokens, CUT if end == "length" else DONE)
+        return Completion(text, tokens, CUT if end == "length" else DONE, time.monotonic() - started)
 
     def _refusal(self, reason: str) -> str:
         """On one line, cut, and without the key, which a server may repeat."""

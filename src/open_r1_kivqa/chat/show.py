@@ -64,7 +64,7 @@ class Terminal(Screen):
 
     def end(self, reply: "Reply") -> None:
         tokens = "" if reply.completion.tokens is None else f"{reply.completion.tokens} tokens, "
-        print(f"{DIM}{tokens}{reply.seconds:.1f} s{PLAIN}", file=self.out, flush=True)
+        print(f"{DIM}{tokens}{reply.completion.seconds:.1f} s{PLAIN}", file=self.out, flush=True)
 
 
 class Json(Screen):
