@@ -157,7 +157,7 @@ def test_merge_that_changes_the_answers_is_not_put_in_place(tiny_model, tmp_path
     """An adapter on the embedding reaches the output head once merged, since the two are one weight here, and did not before."""
     adapter = made(tiny_model("qwen2_5_vl"), tmp_path / "adapter", target_modules=["embed_tokens"], scale=1.0)
     with pytest.raises(
-        InputError, match="does not answer as .* largest difference of a logit .*--adapter_name_or_path"
+        InputError, match="does not answer as .*largest difference of a logit .*--adapter_name_or_path"
     ):
         merge(adapter, str(tmp_path / "merged"))
     assert [path.name for path in tmp_path.iterdir()] == ["adapter"]

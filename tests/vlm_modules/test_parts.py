@@ -36,6 +36,9 @@ def flags(path: str, *frozen: str, **more) -> VLMModelConfig:
         ("qwen2_5_vl", "base_model.model.model.visual.merger.mlp.0.lora_A.default.weight", "projector"),
         ("qwen2_5_vl", "module.lm_head.weight", "language"),
         ("qwen3_vl", "model.visual.deepstack_merger_list.0.norm.weight", "projector"),
+        ("glm4v", "model.visual.embeddings.position_embedding.weight", "vision"),
+        ("glm4v", "model.visual.downsample.weight", "projector"),
+        ("glm4v", "model.visual.merger.gate_proj.weight", "projector"),
         ("internvl", "model.vision_tower.encoder.layer.0.attention.q_proj.weight", "vision"),
         ("internvl", "model.multi_modal_projector.linear_1.bias", "projector"),
         ("internvl", "model.language_model.layers.0.self_attn.q_proj.weight", "language"),
@@ -46,7 +49,7 @@ def test_part_of_a_parameter(family, name, part):
 
 
 def test_unknown_parameter_is_an_error():
-    with pytest.raises(InputError, match="'model.visuals.x' belongs to no part of the family Qwen-VL"):
+    with pytest.raises(InputError, match="'model.visuals.x' belongs to no part of the family Qwen2-VL"):
         MODULES["qwen2_vl"].parameter_part("model.visuals.x")
 
 
