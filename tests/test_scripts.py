@@ -95,7 +95,8 @@ def test_task_yaml_names_template_method_and_rewards(config):
 
     values = yaml.safe_load((ROOT / "configs" / f"{config}.yaml").read_text())
     assert values["task_type"] == config.split("_")[0]
-    load_template(values["task_type"])
+    system = load_template(values["task_type"]).system
+    assert all(tag in system for tag in ("<think> </think>", "<answer> </answer>"))
     assert values["reward_method"] in METHODS and set(values["reward_funcs"]) <= set(REWARDS)
     assert (values["num_generations"], values["beta"], values["max_completion_length"]) == (8, 0.04, 2048)
 
