@@ -111,12 +111,14 @@ class Handler(BaseHTTPRequestHandler):
             reply = completion(reply)
         status, headers, body = (200, {}, reply) if isinstance(reply, dict) else reply
         body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        length = {} if "Transfer-Encoding" in headers else {"Content-Length": str(len(body))}
+        headers = {"Content-Type": "application/json", **length, **headers}
         self.send_response(status)
-        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
-        if int(headers.get("Content-Length", len(body))) > len(body):  # promised more: a body that is cut off
+        if int(headers.get("Content-Length", -1)) != len(body):  # more was promised: a body that is cut off
             self.close_connection = True
 
     def log_message(self, *args):

@@ -414,7 +414,7 @@ def test_keys_go_where_they_belong(make_run, script, serve, monkeypatch):
     assert len(other.seen) == 2
     assert run(mllm_api_key_env="EYES_KEY", cache=run.folder / "again") == 0  # the same address, so the same key
     assert {headers["Authorization"] for headers in server.headers} == {"Bearer key-of-eyes"}
-    assert "key-of" not in "".join(path.read_text() for path in run.folder.rglob("*.json*"))
+    assert not any(b"key-of" in path.read_bytes() for path in run.folder.rglob("*.json*"))
 
 
 def test_prompts_are_in_the_package():

@@ -52,7 +52,7 @@ FAILURES = {
     "status 404": (lambda number, request: (404, {}, b"no such model"), 1),
     "status 400": (lambda number, request: (400, {}, b"too long"), 1),
     "no connection": (lambda number, request: None, 2),
-    "timeout": (lambda number, request: time.sleep(0.7) or "late", 2),
+    "timeout": (lambda number, request: time.sleep(1.5) or "late", 2),
     "empty reply": (lambda number, request: " \n", 2),
     "error": (lambda number, request: completion("Half a", "error"), 2),
     "no chat completion": (lambda number, request: (200, {}, b"[" * 100_000), 2),
@@ -63,7 +63,7 @@ FAILURES = {
 def test_failures_and_their_tries(serve, kind):
     act, tries = FAILURES[kind]
     server = serve(act)
-    (outcome,) = chat(server, timeout=0.4 if kind == "timeout" else 5.0)
+    (outcome,) = chat(server, timeout=1.0 if kind == "timeout" else 5.0)
     assert isinstance(outcome, Failure) and outcome.kind == kind
     assert len(server.seen) == tries
 
@@ -72,11 +72,11 @@ def test_a_body_that_is_cut_off(serve):
     whole = json.dumps(completion("Hi")).encode()
     cut = [
         (200, {"Content-Length": str(len(whole))}, whole[:-30]),  # ends before its length
-        (200, {"Transfer-Encoding": "chunked", "Content-Length": "0"}, b"20\r\n" + whole[:32] + b"\r\n5f\r\n" + b"ab"),
+        (200, {"Transfer-Encoding": "chunked"}, b"20\r\n" + whole[:32] + b"\r\n5f\r\n" + b"ab"),
     ]
     for body in cut:
         server = serve(lambda number, request, body=body: body if number == 1 else "Hi")
-        assert chat(server, timeout=1.0)[0].text == "Hi"
+        assert chat(server)[0].text == "Hi"
         assert len(server.seen) == 2
     server = serve(lambda number, request: cut[0])
     assert chat(server, retries=0)[0].kind == "no connection"
@@ -95,7 +95,7 @@ def test_bytes_that_drip_do_not_hold_a_request(serve):
 
     server = serve("")
     server.RequestHandlerClass = Dripping
-    assert chat(server, timeout=0.3)[0].kind == "timeout"
+    assert chat(server, timeout=1.0)[0].kind == "timeout"
     assert len(server.seen) == 2
 
 

@@ -163,9 +163,10 @@ class Endpoint:
         import openai
 
         self.tried += 1
+        client = self._open()  # takes its time once, which is not the endpoint's
         try:
             async with asyncio.timeout(timeout):
-                response = await self._open().chat.completions.with_raw_response.create(
+                response = await client.chat.completions.with_raw_response.create(
                     model=self.model, messages=messages, extra_body=fields
                 )
                 body = response.http_response.content
