@@ -47,7 +47,8 @@ def evaluate(
     from open_r1_kivqa.data.jsonl import split_paths
     from open_r1_kivqa.data.launch import once_per_launch
     from open_r1_kivqa.evaluation.baselines import baselines
-    from open_r1_kivqa.evaluation.records import claim, merge, read_finished
+    from open_r1_kivqa.evaluation.predict import judge_again
+    from open_r1_kivqa.evaluation.records import PREDICTIONS, claim, merge, read_finished, write_records
     from open_r1_kivqa.evaluation.settings import apply_setting, parse_settings, pictures_of
     from open_r1_kivqa.evaluation.summary import score_table, summarise
     from open_r1_kivqa.manifest import file_hash, read_manifest
@@ -102,7 +103,16 @@ def evaluate(
         answer(rows, pending, model_args, args, prompting)
 
     def conclude() -> dict:
-        summary = summarise(merge(folder, jobs), seed=args.seed)
+        records = merge(folder, jobs)
+        if judge is not None:
+            without = judge_again(records, [rows[rows.index_of(id)] for _, id in jobs], judge)
+            write_records(folder / PREDICTIONS, records)
+            if without:
+                print(
+                    f"WARNING: the judge gave no verdict on {without:,} of {len(records):,} answers ({dict(judge.failures)}); they count as not scored. Start the same command again to ask once more.",
+                    flush=True,
+                )
+        summary = summarise(records, seed=args.seed)
         folders = split_paths(data_args.image_folders) + split_paths(data_args.eval_image_folders or "")
         for split, scores in baselines(rows, training=training, image_folders=folders, **shown).items():
             summary["splits"][split]["baselines"] = scores

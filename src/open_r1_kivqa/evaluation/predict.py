@@ -10,7 +10,7 @@ from ..prompts import Template, build_prompt, neutralise
 from ..rewards import has_format, lenient_answer, strict_answer, think_text
 from ..rewards.answer import normalise
 from ..rewards.judge import Judge
-from ..rewards.methods import BOX_METHODS, SAME, Scale, scale_of, score_all
+from ..rewards.methods import BOX_METHODS, JUDGED, SAME, Scale, scale_of, score_all
 from .boxes import box_record, verdict
 from .settings import SETTINGS, apply_setting, pictures_of
 
@@ -99,6 +99,20 @@ def score_texts(
         }
         for i, (text, sample) in enumerate(zip(texts, samples, strict=True))
     ]
+
+
+def judge_again(records: list[dict], samples: Sequence[Sample], judge: Judge) -> int:
+    """Asks the judge about the records that it gave no verdict on, whose texts are there already, and puts what it says into them. Returns how many still have none.
+
+    Args:
+        samples: the records' rows, in their order.
+    """
+    open_ = [i for i, sample in enumerate(samples) if sample.reward_method == JUDGED]
+    open_ = [i for i in open_ if None in (records[i]["correct_strict"], records[i]["correct_lenient"])]
+    verdicts = score_texts([records[i]["prediction"] for i in open_], [samples[i] for i in open_], judge=judge)
+    for i, verdict_of_text in zip(open_, verdicts, strict=True):
+        records[i] |= verdict_of_text
+    return sum(None in (one["correct_strict"], one["correct_lenient"]) for one in verdicts)
 
 
 def quoted(

@@ -10,10 +10,14 @@ no partial credit, and `numeric` demands a plain answer: see `numeric`. No funct
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 from open_r1_kivqa.data.samples import Sample
 
 MAX_NUMERIC_WORDS = 32
+ROOM = (
+    1000  # characters that an answer may be longer than four times the longest reference; a longer one is wrong unread
+)
 NUMERIC_TYPES = {"numeric", "numerical", "number"}
 TO_SPACE = set("-/|_")
 DELETED_SYMBOLS = set("`´^~<>=")  # besides all that Unicode calls punctuation
@@ -147,8 +151,14 @@ def exact(answer: str, sample: Sample) -> float | None:
     """1.0 if the answer equals a reference after `normalise`, else 0.0, also for an answer of which nothing is left. None if the references are a range, or the row has none."""
     if isinstance(sample.answers, dict) or not sample.answers:
         return None
+    if too_long(answer, sample.answers):
+        return 0.0
     answer = normalise(answer)
     return float(answer != "" and any(answer == normalise(reference) for reference in sample.answers))
+
+
+def too_long(answer: str, references: Iterable[str]) -> bool:
+    return len(answer) > 4 * max(map(len, references), default=0) + ROOM
 
 
 def numeric(answer: str, sample: Sample) -> float | None:
@@ -163,7 +173,7 @@ def numeric(answer: str, sample: Sample) -> float | None:
         references, written = [numbers(reference) for reference in sample.answers], [*sample.answers, sample.answer]
         if not any(references):
             return None
-    if len(answer.split()) > MAX_NUMERIC_WORDS:
+    if too_long(answer, written) or len(answer.split()) > MAX_NUMERIC_WORDS:
         return 0.0
     if any(
         sign.search(plain(answer)) and not any(sign.search(plain(text)) for text in written)

@@ -37,6 +37,11 @@ REWARDS: dict[str, Callable[..., list[float | None]]] = {
     "length": length_reward,
     "repetition": repetition_reward,
 }
+ASKING = (
+    "accuracy",
+    "length",
+    "hard_format",
+)  # read the answers' scores, and so may ask a judge; the last one named logs what it did
 CUSTOMISED = {"rec": {"format": "format_rec"}}  # VLM-R1's --is_reward_customized_from_vlm_module, by --task_type
 
 
@@ -68,10 +73,11 @@ def load_reward_functions(
     if answer_extraction not in EXTRACTIONS:
         raise InputError(f"answer_extraction is {answer_extraction!r}; choose one of {', '.join(EXTRACTIONS)}.")
     options = _options(answer_extraction, settings, judge)
+    asking = [spec for spec in specs if spec in ASKING]
     functions = []
     for spec in specs:
         if spec in REWARDS:
-            function = _named(spec, options.get(spec, {}))
+            function = _named(spec, options.get(spec, {}), logs_judge=asking[-1:] == [spec])
         elif ".py:" in spec:
             function = _load_own(spec)
         else:
@@ -91,8 +97,8 @@ def _options(
 ) -> dict[str, dict[str, Any]]:
     """What is set of each reward."""
     scoring = {"answer_extraction": answer_extraction, "judge": judge}
-    correct = functools.partial(answer_scores, **scoring)
-    options = {"accuracy": scoring, "length": {"correct": correct}, "hard_format": {"correct": correct}}
+    scores = functools.partial(answer_scores, **scoring)
+    options = {"accuracy": scoring, "length": {"correct": scores}, "hard_format": {"correct": scores}}
     if settings is not None:
         options["hard_format"]["threshold"] = settings.right_threshold
         options["length"] |= length_options(settings)
@@ -100,11 +106,13 @@ def _options(
     return options
 
 
-def _named(name: str, options: dict[str, Any]) -> Callable[..., list[float | None]]:
+def _named(name: str, options: dict[str, Any], logs_judge: bool) -> Callable[..., list[float | None]]:
     """The reward of that name with options set. A plain function, since TRL logs a partial under the inner function's name."""
 
     @functools.wraps(REWARDS[name])
-    def reward(prompts, completions, **kwargs):
+    def reward(prompts, completions, *, log_metric=None, **kwargs):
+        if logs_judge:
+            kwargs["log_judge"] = log_metric
         return REWARDS[name](prompts, completions, **options, **kwargs)
 
     reward.__name__ = name
