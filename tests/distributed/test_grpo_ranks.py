@@ -89,8 +89,9 @@ def test_lora_on_two_ranks_trains_and_resumes(tiny_model, data, tmp_path):
         assert torch.equal(resumed["weights"][name], weight), name
 
 
-def test_stages_whose_groups_span_the_ranks_match_one_process(tiny_model, data, tmp_path):
+def test_stages_whose_groups_span_the_ranks_match_one_process(tiny_model, tmp_path):
     """A group of 8 over two ranks, then of 4: each rank keeps two of its four."""
+    data = write_data(tmp_path / "data", kinds="11111111")
     stages = {"ptst": "2:6:8,2:6:4", "num_generations": 8}
     job = {"model": tiny_model("qwen2_5_vl"), "flags": data, "options": EPOCH | stages, "shuffle": False}
     wanted = train(tmp_path / "one", ranks=1, **job)
