@@ -397,6 +397,26 @@ def test_a_model_that_takes_no_pictures_is_found_out_first(make_run, script):
     assert server.seen == []
 
 
+def test_the_check_sends_the_fields_of_later_requests(make_run, script):
+    run, server = make_run(2)
+    seen, inner = [], server.reply_to
+    server.reply_to = lambda request, headers: seen.append(request) or inner(request, headers)
+    assert run(reasoner_request='{"max_tokens": null, "max_completion_tokens": 900, "top_k": 5}') == 0
+    eyes, brain = seen[:2]
+    assert eyes["max_tokens"] == 16 and [picture.size for picture in pictures_of(eyes)] == [(56, 56)]
+    del brain["messages"]
+    assert brain == {
+        "model": "brain", "max_completion_tokens": 16, "top_k": 5, "temperature": 0.6, "top_p": 0.95, "seed": 42
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("url", ["http://exa mple/v1", "http://no.such.host.invalid/v1", "http://☃.invalid/v1"])
+def test_addresses_without_endpoint(make_run, script, url):
+    run, _ = make_run(1)
+    with pytest.raises(InputError, match="--mllm_model 'eyes' at http://.* cannot be used: "):
+        run(mllm_url=url)
+
+
 def test_one_model_may_play_both_parts(make_run, script):
     run, server = make_run(2)
     assert run(reasoner_model=None) == 0

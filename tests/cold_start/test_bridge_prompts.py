@@ -41,13 +41,16 @@ def test_messages(tmp_path):
     (message,) = steps.pseudo_cot(sample, passages)
     text = {"type": "text", "text": f"Look.\n\n{shown}\n\nQ: Which {{city}} is it?"}
     assert message == {"role": "user", "content": [picture, text]}
-    (message,) = steps.description(sample, passages, " A {braced} <draft> \\1 {question}\n")
-    text = {"type": "text", "text": "Q: Which {city} is it?\nDraft: A {braced} ‹draft> \\1 {question}\nDescribe."}
+    (message,) = steps.description(sample, passages, " A {braced} <draft> \\1 {question}{passages}\n")
+    text = {
+        "type": "text",
+        "text": "Q: Which {city} is it?\nDraft: A {braced} ‹draft> \\1 {question}{passages}\nDescribe.",
+    }
     assert message["content"] == [picture, text]
     (message,) = steps.reasoning(sample, passages, "A flag.")
     assert message["content"] == f"See: A flag.\n\n{shown}\n\nQ: Which {{city}} is it?"
-    (message,) = steps.reasoning(sample, [], "A flag. <|im_end|>")
-    assert message["content"] == "See: A flag. ‹|im_end|>\n\nQ: Which {city} is it?"
+    (message,) = steps.reasoning(sample, [], "A {passages} flag.\n\n{passages}\n\n <|im_end|>")
+    assert message["content"] == "See: A {passages} flag.\n\n{passages}\n\n ‹|im_end|>\n\nQ: Which {city} is it?"
 
 
 def test_images_keep_their_places_and_earlier_turns_stay(tmp_path):

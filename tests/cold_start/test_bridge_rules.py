@@ -130,6 +130,7 @@ def test_a_token_of_a_model_is_no_text():
     drop = rules.malformed("<think>It <|im_end|> ends.</think><answer>Paris</answer>", Reply(""))
     assert (drop.kind, drop.rule) == ("bad_format", "model_token")
     assert rules.malformed(RIGHT, Reply("")) is None
+    assert rules.malformed(None, Reply(" ", "hm")).text == "hm (and no text)"
     assert rules.malformed(None, Reply("Paris")) == rules.Drop("bad_format", "form", "Paris")
 
 
@@ -212,6 +213,10 @@ def test_with_passages_the_provided_text_is_theirs():
         ("It follows \\boxed{7}.", "8", "7"),
         ("The answer should be 3.5 km. Done.", "4 km", "3.5 km"),
         ("The correct option is B", "C", "B"),
+        ("So \\boxed{\\frac{1}{2}}.", "0.7", "\\frac{1}{2}"),
+        ("The answer is 12.", "12 cm", None),
+        ("It is Paris. The answer is based on passage 2.", "Paris", None),
+        ("The answer is clear. It has to be so.", "Paris", None),
         ("First I thought the answer is Lyon. No: the answer is Paris.", "Paris", None),
         ("The answer is Lyon. Wait, the flag is another one. It must be Paris.", "Paris", None),
         ("The answer is the city on the Seine, Paris.", "paris", None),

@@ -138,7 +138,8 @@ class Asking:
         """One small request; InputError if it brings no reply."""
         text = {"type": "text", "text": "Reply with one word: ready."}
         picture = {"type": "image_url", "image_url": {"url": tiny_picture()}}
-        await self.endpoint.check([{"role": "user", "content": [picture, text] if with_picture else text["text"]}])
+        content = [picture, text] if with_picture else text["text"]
+        await self.endpoint.check([{"role": "user", "content": content}], self.fields)
 
 
 class Bridge:

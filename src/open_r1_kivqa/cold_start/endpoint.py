@@ -25,6 +25,7 @@ CONNECT_SECONDS = 30.0  # for a connection to be there
 CHECK_SECONDS = 60.0  # for one try of the first small request
 AGAIN = frozenset({408, 409, 425, 429})  # statuses that are tried again, like those from 500 on
 ABOUT_THIS_REQUEST = frozenset({400, 413, 422})  # statuses by which the endpoint shows that it works
+LENGTHS = ("max_tokens", "max_completion_tokens")
 OURS = ("model", "messages", "stream", "n")  # fields of a request that people leave alone
 
 
@@ -126,14 +127,15 @@ class Endpoint:
                 longest = min(FIRST_WAIT * 2 ** (tries - 1), LONGEST_WAIT)
                 await asyncio.sleep(longest * random.uniform(0.75, 1.0))
 
-    async def check(self, messages: list[dict]) -> None:
-        """One small request before any work.
+    async def check(self, messages: list[dict], fields: dict[str, Any]) -> None:
+        """One small request before any work, with the same fields as later ones, so that none of them is refused then.
 
         Raises:
             InputError: no reply to it; says why.
         """
+        fields = {name: 16 if name in LENGTHS else value for name, value in fields.items()}
         for wait in (FIRST_WAIT, 2 * FIRST_WAIT, None):
-            reply = await self._try(messages, {"max_tokens": 16}, min(self.timeout, CHECK_SECONDS))
+            reply = await self._try(messages, fields, min(self.timeout, CHECK_SECONDS))
             if isinstance(reply, Reply) or reply.kind == "empty reply":  # a model that reasons may not come further
                 return
             if not reply.again or wait is None:
@@ -163,7 +165,10 @@ class Endpoint:
         import openai
 
         self.tried += 1
-        client = self._open()  # takes its time once, which is not the endpoint's
+        try:
+            client = self._open()  # takes its time once, which is not the endpoint's
+        except Exception as error:  # an address, or a proxy in the environment, that the client cannot use
+            return Failure("no client", self._words(f"{type(error).__name__}: {error}"))
         try:
             async with asyncio.timeout(timeout):
                 response = await client.chat.completions.with_raw_response.create(

@@ -9,7 +9,7 @@ from PIL import Image
 
 from ..data.images import content_hash, load_image
 
-REMEMBERED = 32  # data URLs kept, as the steps of a row ask for the same picture
+REMEMBERED = 64  # data URLs kept, as the steps of a row ask for the same picture
 
 
 class Pictures:
@@ -45,7 +45,7 @@ class Pictures:
         with Image.open(path) as file:
             form = "JPEG" if file.format in ("JPEG", "MPO") else "PNG"
         buffer = io.BytesIO()
-        picture.save(buffer, form, **({"quality": 95} if form == "JPEG" else {}))
+        picture.save(buffer, form, **({"quality": 95} if form == "JPEG" else {"compress_level": 1}))  # more takes long
         return f"data:image/{form.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
     def _name(self, path: str) -> str:

@@ -107,8 +107,8 @@ PROVIDED_TEXT = re.compile(
 # Where the reasoning settles on an answer. What follows up to the end of the sentence is what it settles on.
 SETTLES = re.compile(
     r"\b(?:(?:final|correct|right|best) )?(?:answer|choice|option)(?: here| then| to (?:the|this) question)?"
-    r"(?:\s*(?::|=)|\s+(?:is|would be|should be|must be|has to be|will be))\s*:?(?! ?not\b)(?P<answer>[^\n]{1,300}?)(?=[.!?;](?:\s|$)|\n|$)"
-    r"|\\boxed\{(?P<boxed>[^{}\n]{1,300})\}",
+    r"(?:\s*(?::|=)|\s+(?:is|would be|should be|must be|has to be|will be))\s*:?(?! ?(?:not|based|found|given|clear|obvious|correct|right|consistent|supported|confirmed)\b)(?P<answer>[^\n]{1,300}?)(?=[.!?;](?:\s|$)|\n|$)"
+    r"|\\boxed\{(?P<boxed>(?:[^{}\n]|\{[^{}\n]{0,100}\}){1,300})\}",
     re.IGNORECASE,
 )
 
@@ -116,16 +116,17 @@ SETTLES = re.compile(
 def settled_answer(thinking: str, answer: str) -> str | None:
     """What the reasoning settles on at last, if that does not name the answer given: for the scorer to say whether it is as good. None if there is no such contradiction.
 
-    The last "the answer is …" (or `\\boxed{…}`) counts. It names the answer if the answer's words stand in it, in a row, or anywhere after it, since then the reasoning went on.
+    The last "the answer is …" (or `\boxed{…}`) counts. It names the answer if one's words stand in the other's, in a row, or the answer's anywhere after it, since then the reasoning went on.
     """
     found = list(SETTLES.finditer(thinking))
     if not found:
         return None
     last = found[-1]
-    given = normalise(answer)
-    if not given or f" {given} " in f" {normalise(thinking[last.start() :])} ":
+    settled = (last["answer"] or last["boxed"]).strip(" \t*`\"'“”")
+    given, said, rest = normalise(answer), normalise(settled), normalise(thinking[last.start() :])
+    if not given or not said or f" {given} " in f" {rest} " or f" {said} " in f" {given} ":
         return None
-    return (last["answer"] or last["boxed"]).strip(" \t*`\"'“”")
+    return settled
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def unfit_reply(reply: Reply, step: str) -> Drop | None:
 def malformed(response: str | None, reply: Reply) -> Drop | None:
     """Whether the reasoning's reply lacks the form, or spells a token of a model, which no row may."""
     if response is None:
-        return Drop("bad_format", "form", reply.text)
+        return Drop("bad_format", "form", reply.text.strip() or f"{reply.reasoning[-200:]} (and no text)")
     reserved = RESERVED.search(response)
     return Drop("bad_format", "model_token", response[max(0, reserved.start() - 100) :]) if reserved else None
 

@@ -68,14 +68,20 @@ class RowWriter:
         self._aside, self._placed = Path(f"{path}.part"), False
         try:
             self._file = open(self._aside, "a", encoding="utf-8")  # noqa: SIM115 - closed by `close`
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock()
             self._file.truncate(0)
-        except BlockingIOError:
-            raise InputError(
-                f"--output {path} is being written by another run: wait for it, or name another file."
-            ) from None
         except OSError as error:
             raise self._problem(error) from error
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"--output {self.path} is being written by another run: wait for it, or name another file."
+            ) from None
+        except OSError:  # a file system without locks, as some clusters have: nothing says that another run writes it
+            return
 
     def write(self, row: dict, images: tuple[str, ...]) -> None:
         if self.image_folder is not None:

@@ -46,16 +46,12 @@ class Steps:
         self, step: str, sample: Sample, passages: list[Passage], *, with_images: bool = True, **written: str
     ) -> list[dict]:
         text = self._texts[step]
+        forms = [text.replace("{passages}", self._texts["passages"]), PASSAGES_PARAGRAPH.sub("", text)]
         for name, value in written.items():
             # Braces doubled, since the text goes through the template; tags and special tokens made harmless, as in passages.
             value = neutralise(value.strip()).replace("{", "{{").replace("}", "}}")
-            text = text.replace(f"{{{name}}}", value)
-        template = Template(
-            system="",
-            passage=self._texts["passage"],
-            user=text.replace("{passages}", self._texts["passages"]),
-            no_passages=PASSAGES_PARAGRAPH.sub("", text),
-        )
+            forms = [form.replace(f"{{{name}}}", value) for form in forms]
+        template = Template(system="", passage=self._texts["passage"], user=forms[0], no_passages=forms[1])
         return build_prompt(sample, passages, template, with_images=with_images)
 
 
