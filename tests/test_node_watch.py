@@ -1,12 +1,15 @@
 """The watch process itself, two or three of them on this machine, with this test in the place of their ranks."""
 
 import json
+import queue
 import secrets
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,11 +47,12 @@ class Node:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.ranks = []
+        self.ranks, self.heard = [], []
         for rank in range(ranks):
             self.ranks.append(socket.socket(socket.AF_UNIX))
-            self.ranks[-1].settimeout(20)
             self.ranks[-1].connect(self.name)
+            self.heard.append(queue.Queue())
+            threading.Thread(target=self.obey, args=(rank,), daemon=True).start()
             self.say(rank, str(node * ranks + rank))
         for one in sockets:
             one.close()
@@ -56,16 +60,23 @@ class Node:
     def say(self, rank: int, word: str) -> None:
         self.ranks[rank].sendall(f"{word}\n".encode())
 
+    def obey(self, rank: int) -> None:
+        """Ends at the first word, as a rank does: the watch kills the process of one that does not, which is this one."""
+        self.heard[rank].put(self.ranks[rank].recv(1))
+        self.die(rank)
+
     def die(self, rank: int) -> None:
+        with suppress(OSError):  # it is closed already
+            self.ranks[rank].shutdown(socket.SHUT_RDWR)
         self.ranks[rank].close()
 
     def told(self, rank: int = 0) -> bytes:
-        return self.ranks[rank].recv(1)
+        return self.heard[rank].get(timeout=20)
 
     def end(self) -> str:
         """What it printed until it ended."""
-        for rank in self.ranks:
-            rank.close()
+        for rank in range(len(self.ranks)):
+            self.die(rank)
         return self.process.communicate(timeout=20)[1]
 
 

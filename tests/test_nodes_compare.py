@@ -1,20 +1,23 @@
-"""What nodes tell each other before they run, on one machine: the nodes are threads or processes with torchrun's environment."""
+"""What nodes tell each other before they run, on one machine: the nodes are processes with torchrun's environment."""
 
+import multiprocessing
 import os
+import signal
 import socket
-import subprocess
 import sys
+import time
 from argparse import Namespace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from torch.distributed import TCPStore
 from training_rows import write_data
 
-from open_r1_kivqa import nodes
+from open_r1_kivqa import entry, node_ties, node_watch, nodes
 from open_r1_kivqa.errors import InputError
 
 ROOT = Path(__file__).parents[1]
-SCRIPT = ROOT / "run_scripts" / "multinode_training_demo.sh"
 
 
 @pytest.fixture
@@ -109,50 +112,50 @@ def test_folders_are_one_only_if_they_are_the_same(flags):
 
 # --------------------------------------------------------------------------------- two nodes, each a process, over a real store
 
-NODE = """
-import json, sys
-from argparse import Namespace
-from open_r1_kivqa import entry, node_ties, nodes
 
-def main():
-    nodes.compare_nodes(Namespace(**json.loads(sys.argv[1])))
-    print("compared", [node["node"] for node in nodes.exchange("number", lambda: {"node": nodes.this_node()})])
-    exec(sys.argv[2])
+def be_node(rank: int, port: int, flags: Namespace, then, outputs: list[Path]) -> None:
+    """What a node's process does, forked from this one, which has imported torch already."""
+    for number, path in enumerate(outputs, start=1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
 
-entry.run(node_ties.watched(main))
-"""
+    def main():
+        nodes.compare_nodes(flags)
+        print(
+            "compared",
+            [node["node"] for node in nodes.exchange("number", lambda: {"node": nodes.this_node()})],
+            flush=True,
+        )
+        then(rank)
 
-
-def start(port: int, rank: int, flags: Namespace, then: str = "", **environment: str) -> subprocess.Popen:
-    import json
-
-    env = {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
-    env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **environment}
-    return subprocess.Popen(
-        [sys.executable, "-c", NODE, json.dumps(vars(flags)), then],
-        env={**os.environ, **env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    entry.run(node_ties.watched(main))
 
 
 @pytest.fixture
 def launch(monkeypatch, tmp_path):
-    """launch(flags of node 0, flags of node 1, then="...") -> (exit code, stdout, stderr) of each."""
+    """launch(flags of node 0, flags of node 1, then) -> (exit code, stdout, stderr) of each; `then(node)` runs after the comparison."""
     monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
+    forking = multiprocessing.get_context("fork")
 
-    def both(*flags: Namespace, then: str = "", **environment: str) -> list[tuple[int, str, str]]:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
-        started = [start(port, rank, one, then, **environment) for rank, one in enumerate(flags)]
-        try:
-            outputs = [process.communicate(timeout=120) for process in started]
-        finally:
-            for process in started:
-                process.kill()
-        return [(process.returncode, *output) for process, output in zip(started, outputs, strict=True)]
+    def both(*flags: Namespace, then=lambda node: None) -> list[tuple[int, str, str]]:
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # torchrun's part
+        outputs = [[tmp_path / f"{rank}.{name}" for name in ("out", "err")] for rank in (0, 1)]
+        started = [
+            forking.Process(target=be_node, args=(rank, store.port, flags[rank], then, outputs[rank]))
+            for rank in (0, 1)
+        ]
+        for process in started:
+            process.start()
+        for process in started:
+            process.join(60)
+            process.kill()
+            process.join()
+        return [
+            (process.exitcode, *(path.read_text() for path in paths))
+            for process, paths in zip(started, outputs, strict=True)
+        ]
 
     return both
 
@@ -187,42 +190,80 @@ def test_an_image_that_one_node_lacks_ends_all_nodes(flags, launch):
         assert f"7, 1 missing, the first {gone.name}" in err
 
 
-def test_output_folders_that_are_not_shared_end_all_nodes(flags, launch):
+def test_output_folders_that_are_not_shared_end_all_nodes(flags, launch, monkeypatch):
+    monkeypatch.setattr(nodes, "SHARED", 1.0)
     one, two = flags("a"), flags("b")
     os.makedirs(two.output_dir)
-    found = launch(one, two, then="")
-    for code, _, err in found:
+    for code, _, err in launch(one, two):
         assert code == 2 and f"on node 1 ({socket.gethostname()}) is not the folder that node 0" in err
     assert not os.path.exists(one.output_dir) and os.listdir(two.output_dir) == []
 
 
+def test_an_output_folder_that_node_0_cannot_make_ends_all_nodes(flags, launch):
+    one = flags("a", output_dir=f"{__file__}/run")
+    for code, _, err in launch(one, shared(one, flags("b"))):
+        assert code == 2 and f"{__file__} is a file; give the path of a folder" in err and err.count("error: ") == 1
+
+
 def test_an_error_on_one_node_is_told_apart_from_a_lost_one(flags, launch):
     one = flags("a")
-    then = "import time; 1 / 0 if nodes.this_node() == 1 else time.sleep(100)"
-    (code0, _, err0), (code1, _, err1) = launch(one, shared(one, flags("b")), then=then)
-    assert (code0, code1) == (75, 1)
+    (code0, _, err0), (code1, _, err1) = launch(
+        one, shared(one, flags("b")), then=lambda node: 1 / 0 if node == 1 else time.sleep(100)
+    )
+    assert (code0, code1) == (node_watch.LOST, 1)
     assert "error: node 1" in err0 and "ended with an error (in its rank 1): see its output." in err0
     assert err1.count("ZeroDivisionError") == 1 and "error: node" not in err1
 
 
+def test_bad_input_on_one_node_is_told_to_the_other(flags, launch):
+    def refuse(node):
+        if node == 0:
+            raise InputError("no such thing; give another.")
+        time.sleep(100)
+
+    one = flags("a")
+    (code0, _, err0), (code1, _, err1) = launch(one, shared(one, flags("b")), then=refuse)
+    assert (code0, code1) == (2, node_watch.LOST)
+    assert err0 == "error: no such thing; give another.\n"
+    assert "error: node 0" in err1 and "ended with an error (in its rank 0): see its output." in err1
+
+
 def test_a_killed_rank_ends_the_other_node(flags, launch):
     one = flags("a")
-    then = "import os, time; os.kill(os.getpid(), 9) if nodes.this_node() == 0 else time.sleep(100)"
-    (code0, *_), (code1, _, err1) = launch(one, shared(one, flags("b")), then=then)
-    assert (code0, code1) == (-9, 75)
+    (code0, *_), (code1, _, err1) = launch(
+        one,
+        shared(one, flags("b")),
+        then=lambda node: os.kill(os.getpid(), signal.SIGKILL) if node == 0 else time.sleep(100),
+    )
+    assert (code0, code1) == (-signal.SIGKILL, node_watch.LOST)
     assert "node 0" in err1 and "(its rank 0 was killed or crashed): see its output" in err1
 
 
-def test_settings_that_cannot_be_used(flags, launch):
+def test_a_node_that_does_not_come_is_named(flags, launch, monkeypatch):
+    monkeypatch.setattr(nodes, "ARRIVAL", timedelta(seconds=1.5))
     one = flags("a")
-    for code, _, err in launch(one, shared(one, flags("b")), KIVQA_NODE_TIMEOUT="soon"):
-        assert code == 2 and "KIVQA_NODE_TIMEOUT=soon: a whole number" in err
-    with pytest.raises(InputError, match="KIVQA_NODE_PORT=1: "):
-        from open_r1_kivqa.node_ties import listen
+    monkeypatch.setattr(nodes, "launch_store", late(nodes.launch_store))
+    code, _, err = launch(one, shared(one, flags("b")))[0]
+    assert code == 2 and "Node 1 of 0 to 1 was launched but has not come within 0.025 minutes" in err
 
-        with socket.create_server(("", 0)) as taken:
-            port = taken.getsockname()[1]
-            try:
-                listen(port)
-            except InputError as error:
-                raise InputError(str(error).replace(str(port), "1")) from error
+
+def late(opens):
+    """Node 1 takes its time to get to the store."""
+
+    def opened():
+        if os.environ["RANK"] == "1":
+            time.sleep(4)
+        return opens()
+
+    return opened
+
+
+def test_settings_that_cannot_be_used(flags, launch, monkeypatch):
+    monkeypatch.setenv("KIVQA_NODE_TIMEOUT", "soon")
+    one = flags("a")
+    for code, _, err in launch(one, shared(one, flags("b"))):
+        assert code == 2 and "KIVQA_NODE_TIMEOUT=soon: a whole number" in err
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"KIVQA_NODE_PORT={port}: "):
+            node_ties.listen(port)

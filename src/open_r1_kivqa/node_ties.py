@@ -31,6 +31,7 @@ def under_watch(main: Callable[[], object]):
         result = main()
     except InputError:
         tie.say("refused")
+        tie.wait()
         raise
     except SystemExit:
         tie.say("failed")
@@ -122,4 +123,4 @@ class Tie:
 
     def wait(self) -> None:
         """Until the watch knows whose error it was."""
-        self.released.wait(node_watch.GRACE + 3)
+        self.released.wait(node_watch.GRACE + 5)

@@ -56,7 +56,7 @@ class Watch:
         self.words: list[str] = []  # how this node's ranks ended
         self.peers: dict[int, asyncio.StreamWriter] = {}
         self.unsent: list[dict] = []  # until node 0 is reached
-        self.settled: set[int] = set()  # nodes that have said how they ended
+        self.done: set[int] = set()  # nodes that may go
         self.troubles: list[dict] = []  # node 0: in the order heard
         self.judged = False
         self.over = asyncio.Event()
@@ -78,7 +78,7 @@ class Watch:
         self.start(self.beat())
         self.start(self.expect_ranks())
         await self.over.wait()
-        for writer in self.peers.values():
+        for writer in list(self.peers.values()):
             writer.close()
             try:
                 async with asyncio.timeout(1):
@@ -174,13 +174,14 @@ class Watch:
         node = hello["node"]
         self.peers[node] = writer
         why = await self.listen(reader, self.judge)
-        if node not in self.settled:
+        del self.peers[node]
+        if node not in self.done:
             self.judge({"kind": "lost", "node": node, "why": why})
 
     async def expect_all(self) -> None:
         await asyncio.sleep(self.limit)
         for node in range(1, len(self.hosts)):
-            if node not in self.peers:
+            if node not in self.peers and node not in self.done:
                 self.judge(
                     {"kind": "lost", "node": node, "why": f"did not reach {where(self.address)} from its machine"}
                 )
@@ -193,13 +194,14 @@ class Watch:
             self.troubles.insert(0, event)
             self.start(self.give_verdict(after=0))
             return
-        self.settled.add(event["node"])
         if event["kind"] == "failed":
             self.troubles.append(event)
             self.start(self.give_verdict(after=self.grace))
-        elif event["node"] == 0:
+            return
+        self.done.add(event["node"])
+        if event["node"] == 0:
             self.tell_nodes(event)
-        if len(self.settled) == len(self.hosts) and not self.troubles:
+        if len(self.done) == len(self.hosts) and not self.troubles:
             self.tell_nodes({"kind": "over"})
             self.over.set()
 
@@ -232,14 +234,14 @@ class Watch:
         for event in self.unsent:
             send(writer, event)
         why = await self.listen(reader, self.obey)
-        if 0 in self.settled or self.words.count("done") == self.ranks:
+        if 0 in self.done or self.words.count("done") == self.ranks:
             self.over.set()  # it was done, or this node is
         elif not self.judged:
             await self.act({"kind": "lost", "node": 0, "why": why})
 
     def obey(self, event: dict) -> None:
         if event["kind"] == "done":
-            self.settled.add(event["node"])
+            self.done.add(event["node"])
         elif event["kind"] == "over":
             self.over.set()
         elif event["kind"] != "beat" and not self.judged:
@@ -257,21 +259,30 @@ class Watch:
 
     async def act(self, verdict: dict) -> None:
         """Say which node is the cause and end this node's ranks, or let them end by themselves if it is this one."""
-        if verdict["node"] == self.node or "refused" in self.words:  # then what has to be said is on the screen
-            self.tell_ranks(GO_ON)
+        if self.node == 0 and verdict["kind"] == "failed":
+            await self.until_empty(
+                self.peers
+            )  # the others first: torchrun's store goes with node 0, and they would say so with a traceback
+        own = verdict["node"] == self.node or "refused" in self.words  # then what has to be said is on the screen
+        if not own:
+            print(self.line(verdict), file=sys.stderr, flush=True)
+        self.tell_ranks(GO_ON if own else END)
+        await self.until_empty(self.local)
+        if own:
             self.over.set()
             return
-        print(self.line(verdict), file=sys.stderr, flush=True)
-        self.tell_ranks(END)
-        for _ in range(30):
-            if not self.local:
-                break
-            await asyncio.sleep(0.1)
         for process in self.local.values():  # one that holds the interpreter's lock
             os.kill(process, signal.SIGKILL)
         if verdict["kind"] == "lost" and self.launcher is not None:
             await self.end_launcher()
         self.over.set()
+
+    async def until_empty(self, connections: dict) -> None:
+        """For 3 seconds at most."""
+        for _ in range(30):
+            if not connections:
+                return
+            await asyncio.sleep(0.1)
 
     async def end_launcher(self) -> None:
         """torchrun ends when its ranks have, but where node 0 is silent it goes on asking the store there for many minutes."""

@@ -81,7 +81,11 @@ def exchange(name: str, work: Callable[[], dict]) -> list[dict]:
         store.set(f"{name}/{this_node()}", zlib.compress(json.dumps(work()).encode()))
     keys = [f"{name}/{node}" for node in range(number_of_nodes())]
     store.wait(keys, LONGEST)
-    return [json.loads(zlib.decompress(store.get(key))) for key in keys]
+    found = [json.loads(zlib.decompress(store.get(key))) for key in keys]
+    if store.add(f"{name}/read", 1) == int(os.environ["WORLD_SIZE"]):
+        store.set(f"{name}/all", "")
+    store.wait([f"{name}/all"], LONGEST)  # or one that ends because of what it read could be taken for the cause
+    return found
 
 
 @cache
