@@ -139,7 +139,7 @@ def choices(text: str, options: dict[str, str]) -> frozenset[str]:
     ):
         named |= {lead["letter"].upper()}
     if named:
-        for part in [*lines, *BETWEEN.split(text)]:
+        for part in dict.fromkeys([*lines, *BETWEEN.split(text)]):
             named |= _option_texts(part, options)
     return named
 

@@ -20,6 +20,7 @@ MAX_BOXES = 20_000  # characters at the end of an answer that boxes are looked f
 MAX_READ = 4_000  # characters of an answer without a box
 MAX_VALUE = 500  # characters of one value that is still compared by math-verify
 MAX_DEPTH = 10  # brackets of a value within each other: math-verify's parser takes seconds for 15
+MAX_NAMES = 50  # places where a value names variables
 MAX_VALUES = 16  # values of one answer, and references of one row, that are compared by math-verify
 
 logger = logging.getLogger(__name__)
@@ -192,6 +193,7 @@ def _comparable(value: str) -> bool:
         0 < len(value) <= MAX_VALUE
         and _depth(value) <= MAX_DEPTH
         and not HUGE.search(value)
+        and len(re.findall(r"(?<![\\A-Za-z])[A-Za-z]", outside)) <= MAX_NAMES
         and not re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", outside)
         and not re.search(r"(?<!_)\d\.?\s+\d|\d\s*_", outside)
         and not any(re.search(r"\d|\b(?:or|and)\b\s*\w", text) for text in IN_TEXT.findall(value))
