@@ -8,6 +8,7 @@ import grpo_run
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file
 from training_rows import write_data
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
@@ -148,6 +149,14 @@ def test_kinds_of_lora(options, tiny_model, tmp_path):
     assert comparison.effect > 0.01 and comparison.difference < 1e-4 < comparison.effect
 
 
+def test_modules_trained_whole_get_the_bases_type(tiny_model, tmp_path):
+    """PEFT holds them in float32. The output folder may be there, if it is empty."""
+    base = in_half(tiny_model("qwen2_5_vl"), tmp_path / "base")
+    (tmp_path / "merged").mkdir()
+    merge(made(base, tmp_path / "adapter", modules_to_save=["merger"]), str(tmp_path / "merged"))
+    assert {value.dtype for value in load_file(tmp_path / "merged" / "model.safetensors").values()} == {torch.bfloat16}
+
+
 def test_adapter_that_was_never_trained(tiny_model, tmp_path):
     comparison = merge(made(tiny_model("qwen2_vl"), tmp_path / "adapter", scale=0), str(tmp_path / "merged"))
     assert comparison.effect == 0 and comparison.share is None and comparison.equal
@@ -156,9 +165,7 @@ def test_adapter_that_was_never_trained(tiny_model, tmp_path):
 def test_merge_that_changes_the_answers_is_not_put_in_place(tiny_model, tmp_path):
     """An adapter on the embedding reaches the output head once merged, since the two are one weight here, and did not before."""
     adapter = made(tiny_model("qwen2_5_vl"), tmp_path / "adapter", target_modules=["embed_tokens"], scale=1.0)
-    with pytest.raises(
-        InputError, match="does not answer as .*largest difference of a logit .*--adapter_name_or_path"
-    ):
+    with pytest.raises(InputError, match="does not answer as .*largest difference of a logit .*--adapter_name_or_path"):
         merge(adapter, str(tmp_path / "merged"))
     assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
 
@@ -190,7 +197,10 @@ class TestRefusals:
         [
             ({"peft_type": "IA3"}, "adapter of type IA3: only LoRA"),
             ({"base_model_name_or_path": None}, "does not name its base model"),
-            ({"base_model_name_or_path": "/gone/base"}, "No model could be read from '/gone/base'"),
+            (
+                {"base_model_name_or_path": "/gone"},
+                "names its base as '/gone'; give its place as --model_name_or_path. No model",
+            ),
         ],
     )
     def test_adapter_config(self, change, message, trained, tmp_path):
@@ -204,6 +214,12 @@ class TestRefusals:
         adapter = Path(shutil.copytree(trained("qwen2_5_vl"), tmp_path / "adapter"))
         (adapter / "adapter_model.safetensors").rename(adapter / "adapter_model.bin")
         with pytest.raises(InputError, match="no adapter_model.safetensors"):
+            merge(str(adapter), str(tmp_path / "merged"))
+        (adapter / "adapter_model.safetensors").write_bytes(b"half a file")
+        with pytest.raises(InputError, match="weights of .* are damaged"):
+            merge(str(adapter), str(tmp_path / "merged"))
+        (adapter / "adapter_config.json").write_text("[]")
+        with pytest.raises(InputError, match="type None: only LoRA"):
             merge(str(adapter), str(tmp_path / "merged"))
         (adapter / "adapter_config.json").write_text("{")
         with pytest.raises(InputError, match="is not json"):

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+import warnings
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -107,18 +108,26 @@ def merge(
     Raises:
         InputError: an adapter that can't be merged, a base that isn't the adapter's, an output folder that is in use, or a merged model that differs from base + adapter.
     """
-    output = Path(output_dir)
+    output = Path(output_dir).resolve()
     _refuse_output(output)
     config = _adapter_config(Path(adapter))
-    base = base or config.get("base_model_name_or_path")
-    if not base:
+    named = config.get("base_model_name_or_path")
+    if not (base or named):
         raise InputError(f"{adapter} does not name its base model: give it as --model_name_or_path.")
 
     import torch
 
     from .vlm_modules.loading import load_config, load_model, load_processor
 
-    if getattr(load_config(base, revision=revision), "quantization_config", None) is not None:
+    try:
+        base_config = load_config(base or named, revision=revision)
+    except InputError as error:
+        told = (
+            error if base else f"{adapter} names its base as {named!r}; give its place as --model_name_or_path. {error}"
+        )
+        raise InputError(told) from None
+    base = base or named
+    if getattr(base_config, "quantization_config", None) is not None:
         raise InputError(
             f"{base} is quantised, and an update cannot be added to such weights: give the checkpoint it was made from as --model_name_or_path."
         )
@@ -128,13 +137,16 @@ def merge(
     processor = load_processor(adapter if has_processor else base, config_of=base, revision=revision)
     # float32 holds weights of every type, and loaded so, the base rounds nothing that the merged model doesn't.
     loaded = load_model(base, dtype=dtype if dtype == "float32" else "auto", revision=revision)
+    types = {
+        name: weight.dtype if dtype == "auto" else getattr(torch, dtype) for name, weight in loaded.named_parameters()
+    }
     model = with_adapter(loaded, adapter, base)
     del loaded
     with model.disable_adapter():
         before = logits(model, processor)
     wanted = logits(model, processor)
 
-    merged = merge_layers(model, None if dtype == "auto" else getattr(torch, dtype))
+    merged = merge_layers(model, types)
     del model
     written = output.absolute().parent / f".{output.name}.{os.getpid()}"
     try:
@@ -174,11 +186,14 @@ def merge(
 def with_adapter(model, adapter: str, base: str):
     """The model with the adapter on top, unmerged. InputError where the two don't belong together, be it in one layer."""
     from peft import PeftModel, get_peft_model_state_dict
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     message = f"{adapter} is no adapter of {base} ({{}}): give the base it was trained on as --model_name_or_path."
     try:
         model = PeftModel.from_pretrained(model, adapter)
+    except SafetensorError as error:
+        raise InputError(f"The weights of {adapter} are damaged ({error}): save or copy the adapter again.") from error
     except (RuntimeError, ValueError) as error:  # other sizes, or layers that aren't there
         raise InputError(message.format(" ".join(str(error).split())[:300])) from error
     saved, present = load_file(Path(adapter) / "adapter_model.safetensors"), get_peft_model_state_dict(model)
@@ -188,23 +203,23 @@ def with_adapter(model, adapter: str, base: str):
     return model.eval()
 
 
-def merge_layers(model, dtype=None):
-    """The plain model, the adapter added to its weights in float32, layer by layer, each rounded once. `dtype`: of all its weights; None keeps each weight's own."""
-    import warnings
-
+def merge_layers(wrapped, types: dict):
+    """The plain model, the adapter added to its weights in float32, layer by layer, each rounded once to its type in `types` (name of the base's parameter: dtype)."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
-    for layer in list(model.modules()):
+    for name, layer in list(wrapped.base_model.model.named_modules()):
         if isinstance(layer, BaseTunerLayer):
             base_layer = layer.get_base_layer()
-            own = next(base_layer.parameters()).dtype
             base_layer.float()
             layer.merge(safe_merge=True)
-            base_layer.to(dtype or own)
+            for own, weight in base_layer.named_parameters():
+                weight.data = weight.data.to(types[f"{name}.{own}"])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="All adapters are already merged")
-        merged = model.merge_and_unload()
-    return merged if dtype is None else merged.to(dtype)
+        merged = wrapped.merge_and_unload()
+    for name, weight in merged.named_parameters():  # modules that were trained whole are float32 here
+        weight.data = weight.data.to(types[name])
+    return merged
 
 
 def logits(model, processor):
@@ -284,8 +299,9 @@ def _adapter_config(adapter: Path) -> dict:
         config = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"{path} is not json ({error}): save the adapter again.") from None
-    if config.get("peft_type") != "LORA":
-        raise InputError(f"{adapter} is an adapter of type {config.get('peft_type')}: only LoRA can be merged here.")
+    if not isinstance(config, dict) or config.get("peft_type") != "LORA":
+        kind = config.get("peft_type") if isinstance(config, dict) else None
+        raise InputError(f"{adapter} is an adapter of type {kind}: only LoRA can be merged here.")
     if not (adapter / "adapter_model.safetensors").is_file():
         raise InputError(
             f"{adapter} has no adapter_model.safetensors: the adapter is incomplete, or saved as a pickle file, which can run code when loaded."
