@@ -47,11 +47,17 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        pass  # a client that was stopped by hand; the tests look at what it says
+
+
 @contextmanager
 def streaming(reply, *, pause_at=None):
     """A server that answers each request as `reply(body) -> (status, events)` says; `server.seen` holds (path, headers, body) of each. Before event number `pause_at` it waits for `server.go`."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), Handler)
     server.seen, server.reply, server.pause_at, server.go = [], reply, pause_at, threading.Event()
     server.url = f"http://127.0.0.1:{server.server_port}/v1"
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()

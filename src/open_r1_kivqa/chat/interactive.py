@@ -50,7 +50,7 @@ class Session:
         elif reply.completion.end == CUT:
             say("note: the reply is cut: --max_new_tokens or the model's context ends here")
         if reply.answer is None:
-            say("note: the reply is empty, so it is not kept")
+            say("note: the reply is empty")
         return reply
 
     def run(self) -> None:
