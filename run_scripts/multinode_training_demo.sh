@@ -122,6 +122,10 @@ if [ "$node_rank" != 0 ]; then
     done
 fi
 
+# SIGTERM (Slurm's time limit, preemption) is for torchrun and its processes, which get it as well and then save. This shell waits
+# for them, and torchrun gives them two minutes instead of 30 s before it kills them.
+trap : TERM
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-120}
 torchrun "${launch[@]}" src/open_r1_kivqa/grpo_jsonl.py \
     --config configs/kivqa.yaml \
     --deepspeed local_scripts/zero3.json \

@@ -145,6 +145,13 @@ def test_a_killed_rank_is_named(nodes):
     assert two.told(0) == b"g" and two.end() == ""
 
 
+def test_ranks_that_wait_for_a_failed_one_of_their_node_end_as_well(nodes):
+    one, two = nodes(2, ranks=2)
+    one.say(0, "failed")
+    assert [one.told(0), one.told(1), two.told(0), two.told(1)] == [b"g", b"x", b"x", b"x"]
+    assert one.end() == "" and "node 0 (host-0) ended with an error (in its rank 0)" in two.end()
+
+
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_killed_node_is_lost_even_if_its_ranks_and_our_own_fail_first(nodes, lost):
     """What SIGKILL of everything on a node looks like: its rank goes first, and our collective fails, before its watch is gone."""

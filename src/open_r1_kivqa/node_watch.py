@@ -54,6 +54,7 @@ class Watch:
         self.launcher = None if launcher is None else os.pidfd_open(launcher)  # which stays its own, unlike a number
         self.local: dict[asyncio.StreamWriter, int] = {}  # connections of this node's ranks, and their process ids
         self.words: list[str] = []  # how this node's ranks ended
+        self.spoke: set[asyncio.StreamWriter] = set()  # of those ranks the connections
         self.peers: dict[int, asyncio.StreamWriter] = {}
         self.unsent: list[dict] = []  # until node 0 is reached
         self.done: set[int] = set()  # nodes that may go
@@ -104,6 +105,7 @@ class Watch:
         rank = await hear_line(reader)
         word = await hear_line(reader) or "killed"
         self.words.append(word)
+        self.spoke.add(writer)
         if word != "done":
             why = f"its rank {rank} was killed or crashed" if word == "killed" else f"in its rank {rank}"
             self.report({"kind": "failed", "node": self.node, "why": why})
@@ -116,10 +118,6 @@ class Watch:
         await asyncio.sleep(self.limit)
         if not self.local and not self.words:
             self.over.set()  # they were gone before they came
-
-    def tell_ranks(self, what: bytes) -> None:
-        for writer in self.local:
-            writer.write(what)
 
     # -------------------------------------------------------------------------------------------------------- all nodes
 
@@ -266,13 +264,15 @@ class Watch:
         own = verdict["node"] == self.node or "refused" in self.words  # then what has to be said is on the screen
         if not own:
             print(self.line(verdict), file=sys.stderr, flush=True)
-        self.tell_ranks(GO_ON if own else END)
+        ending = [
+            writer for writer in self.local if not own or writer not in self.spoke
+        ]  # among them those that wait for the failed one
+        for writer in self.local:
+            writer.write(END if writer in ending else GO_ON)
         await self.until_empty(self.local)
-        if own:
-            self.over.set()
-            return
-        for process in self.local.values():  # one that holds the interpreter's lock
-            os.kill(process, signal.SIGKILL)
+        for writer in ending:
+            if writer in self.local:  # it holds the interpreter's lock
+                os.kill(self.local[writer], signal.SIGKILL)
         if verdict["kind"] == "lost" and self.launcher is not None:
             await self.end_launcher()
         self.over.set()
