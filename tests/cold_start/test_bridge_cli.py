@@ -3,15 +3,13 @@
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
-from bridging import DATA, IMAGES, KNOWLEDGE, read_jsonl, write_jsonl
+from bridging import IMAGES, KNOWLEDGE, read_jsonl, write_jsonl
 from PIL import Image, ImageChops
 from scripted_endpoint import completion, pictures_of, texts_of
 
 from open_r1_kivqa.checks_cli import main as check_main
-from open_r1_kivqa.cli import main as kivqa
 from open_r1_kivqa.data.jsonl import Rows
 from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.knowledge.base import KnowledgeBase
@@ -82,6 +80,20 @@ def test_the_output_passes_the_checks_and_trains(make_run, capsys):
         keys = [key.partition("#")[0] for key in source["candidates"][0][:3]]
         titles = [KnowledgeBase.open(KNOWLEDGE).article(key)["title"] for key in keys]
         assert re.findall(r"^\[\d\] (.*?): ", prompt, re.MULTILINE) == titles
+
+
+@pytest.mark.parametrize(("level", "shown"), [("2", 2), ("gold", 1), ("gold_removed", 4)])
+def test_the_passages_of_a_level_stay_with_the_row(make_run, level, shown):
+    run, server = make_run(3)
+    assert run(knowledge_base=KNOWLEDGE, context_level=level) == 0
+    base = KnowledgeBase.open(KNOWLEDGE)
+    prompts = [texts_of(request) for request in server.seen if is_reasoning(request)]
+    for row in read_jsonl(run.output):
+        passages = [base.passage(key) for key in row["candidates"]]
+        assert len(passages) == shown
+        texts = "\n\n".join(f"[{i}] {one.title}: {one.section}\n{one.text}" for i, one in enumerate(passages, 1))
+        assert sum(f"{texts}\n\nQuestion: " in prompt for prompt in prompts) == 1
+        assert (row["evidence"] in row["candidates"]) is (level != "gold_removed")
 
 
 def test_what_each_model_sees(make_run):
@@ -317,126 +329,3 @@ def test_rows_of_method_llm_ask_the_judge(make_run, script, capsys):
             "judge": 2
         }
         capsys.readouterr()
-
-
-# Data and flags
-
-
-def test_bad_data_is_refused_before_any_request(make_run, script):
-    run, server = make_run(3)
-    run.rows[1]["image"] = "train/none.jpg"
-    write_jsonl(run.folder / "rows.jsonl", run.rows)
-    with pytest.raises(InputError, match="image_missing: 1\n.*none.jpg does not exist"):
-        run()
-    assert server.seen == [] and not run.output.exists()
-    assert run(skip_bad_rows=True) == 0
-    assert [row["id"] for row in read_jsonl(run.output)] == ["train-00000", "train-00002"]
-
-
-WRONG = [
-    ({"mllm_url": "localhost:8000"}, "--mllm_url is no http or https address"),
-    ({"mllm_url": "http://user:secret@host/v1"}, "--mllm_url has a password.*--mllm_api_key_env"),
-    ({"reasoner_url": "http://127.0.0.1:9/v1/chat/completions"}, "the address of one call"),
-    ({"reasoner_url": "http://127.0.0.1:9/v1", "reasoner_model": None}, "--reasoner_model is missing"),
-    ({"mllm_api_key_env": "sk-123"}, "--mllm_api_key_env is not the name of an environment variable"),
-    ({"mllm_api_key_env": "NO_SUCH_KEY"}, "NO_SUCH_KEY, which --mllm_api_key_env names, is not set"),
-    ({"mllm_request": "{"}, "--mllm_request '{' is not JSON"),
-    ({"mllm_request": "[]"}, "a JSON object is wanted"),
-    ({"reasoner_request": '{"stream": true}'}, "--reasoner_request sets 'stream'"),
-    ({"concurrency": 0}, "--concurrency 0: at least 1"),
-    ({"concurrency": 1001}, "at most 1000"),
-    ({"timeout": 0}, "--timeout 0: seconds above 0"),
-    ({"timeout": "nan"}, "--timeout nan: seconds above 0"),
-    ({"min_score": 0}, "--min_score 0: a number between 0 and 1"),
-    ({"max_failed_share": 1.5}, "--max_failed_share 1.5: a number between 0 and 1"),
-    ({"context_level": "some"}, "--context_level 'some' is not known"),
-    ({"reward_method": "magic"}, "Unknown reward method 'magic'"),
-    ({"data_file_paths": "none.jsonl"}, "none.jsonl: does not exist; give the path of a jsonl file"),
-    ({"knowledge_base": "none.jsonl"}, "none.jsonl"),
-    ({"output": "out.json"}, "no name of a file that ends with .jsonl"),
-    ({"output": "/none/out.jsonl"}, "the folder /none does not exist"),
-    ({"cache": "/dev/null/answers"}, "--cache /dev/null/answers cannot be made"),
-    ({"judge_url": "http://127.0.0.1:9/v1"}, "--judge_url and --judge_model belong together"),
-    ({"prompts": "/none"}, "--prompts /none is no folder"),
-]
-
-
-@pytest.mark.parametrize(("flags", "words"), WRONG, ids=lambda value: str(value)[:40])
-def test_wrong_flags_are_refused(make_run, script, flags, words):
-    run, server = make_run(2)
-    with pytest.raises(InputError, match=words) as refused:
-        run(**flags)
-    assert "secret" not in str(refused.value) and "sk-123" not in str(refused.value)
-    assert server.seen == [] and not run.output.exists()
-
-
-def test_the_output_is_no_input(make_run, script):
-    run, _ = make_run(2)
-    with pytest.raises(InputError, match="is one of the data files"):
-        run(output=run.flags["data_file_paths"])
-
-
-def test_an_endpoint_that_is_down_is_one_line_and_exit_code_2(make_run, script, capsys):
-    run, _ = make_run(2)
-    assert kivqa(["bridge", *run.words(mllm_url="http://127.0.0.1:9/v1")]) == 2
-    told = capsys.readouterr().err
-    assert re.fullmatch(
-        r"kivqa bridge: --mllm_model 'eyes' at http://127.0.0.1:9/v1 cannot be used: no connection \(.*\)\. Start it, or correct the flags\.\n",
-        told,
-    )
-    assert not run.output.exists()
-
-
-def test_a_model_that_takes_no_pictures_is_found_out_first(make_run, script):
-    run, server = make_run(2)
-    inner = server.reply_to
-    refusal = (400, {}, {"error": "brain is not a multimodal model"})
-    server.reply_to = lambda request, headers: refusal if pictures_of(request) else inner(request, headers)
-    with pytest.raises(InputError, match="--mllm_model 'eyes' .*status 400: .*not a multimodal model"):
-        run()
-    assert server.seen == []
-
-
-def test_the_check_sends_the_fields_of_later_requests(make_run, script):
-    run, server = make_run(2)
-    seen, inner = [], server.reply_to
-    server.reply_to = lambda request, headers: seen.append(request) or inner(request, headers)
-    assert run(reasoner_request='{"max_tokens": null, "max_completion_tokens": 900, "top_k": 5}') == 0
-    eyes, brain = seen[:2]
-    assert eyes["max_tokens"] == 16 and [picture.size for picture in pictures_of(eyes)] == [(56, 56)]
-    del brain["messages"]
-    assert brain == {
-        "model": "brain", "max_completion_tokens": 16, "top_k": 5, "temperature": 0.6, "top_p": 0.95, "seed": 42
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("url", ["http://exa mple/v1", "http://no.such.host.invalid/v1", "http://☃.invalid/v1"])
-def test_addresses_without_endpoint(make_run, script, url):
-    run, _ = make_run(1)
-    with pytest.raises(InputError, match="--mllm_model 'eyes' at http://.* cannot be used: "):
-        run(mllm_url=url)
-
-
-def test_one_model_may_play_both_parts(make_run, script):
-    run, server = make_run(2)
-    assert run(reasoner_model=None) == 0
-    assert {request["model"] for request in server.seen} == {"eyes"} and server.checks == 1
-
-
-def test_keys_go_where_they_belong(make_run, script, serve, monkeypatch):
-    run, server = make_run(2)
-    other = serve(script)
-    monkeypatch.setenv("EYES_KEY", "key-of-eyes")
-    monkeypatch.setenv("OPENAI_API_KEY", "key-of-another-service")
-    assert run(mllm_api_key_env="EYES_KEY", reasoner_url=other.url) == 0
-    assert {headers["Authorization"] for headers in server.headers} == {"Bearer key-of-eyes"}
-    assert all("key-of" not in headers.as_string() for headers in other.headers)
-    assert len(other.seen) == 2
-    assert run(mllm_api_key_env="EYES_KEY", cache=run.folder / "again") == 0  # the same address, so the same key
-    assert {headers["Authorization"] for headers in server.headers} == {"Bearer key-of-eyes"}
-    assert not any(b"key-of" in path.read_bytes() for path in run.folder.rglob("*.json*"))
-
-
-def test_prompts_are_in_the_package():
-    folder = Path(DATA).parents[1] / "cold_start" / "prompts"
-    assert len(list(folder.glob("*.txt"))) == 6

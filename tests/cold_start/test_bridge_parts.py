@@ -1,7 +1,10 @@
 """Smaller parts: answers on disk, scores in batches, progress."""
 
 import asyncio
+import os
 import re
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -95,15 +98,29 @@ def test_a_fault_of_a_scorer_reaches_all_that_wait():
 
 def test_lines_of_progress(capsys):
     with RowProgress(4, every=0.0) as progress:
-        for kept in (True, False, True, True):
-            progress.step(kept=kept)
+        for outcome in ("kept", "wrong_answer", "kept", "endpoint_failed"):
+            progress.step(outcome)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 4
     assert re.fullmatch(r"2 of 4 rows, 1 kept, [\d,]+\.\d\d rows/s, \d+ s left", lines[1])
-    assert lines[3].startswith("4 of 4 rows, 3 kept") and lines[3].endswith(" 0 s left")
+    assert lines[3].startswith("4 of 4 rows, 2 kept, 1 failed, ") and lines[3].endswith(" 0 s left")
     with RowProgress(4) as progress:
-        progress.step(kept=True)
+        progress.step("kept")
     assert capsys.readouterr().err == ""
+
+
+def test_a_bar_on_a_terminal():
+    code = (
+        "from open_r1_kivqa.cold_start.progress import RowProgress\n"
+        "with RowProgress(2) as progress:\n    progress.step('kept')\n    progress.step('endpoint_failed')\n"
+    )
+    terminal, its = os.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    subprocess.run([sys.executable, "-c", code], stderr=its, env=environment, check=True)
+    os.close(its)
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", os.read(terminal, 100_000).decode())
+    os.close(terminal)
+    assert re.search(r" 2/2 .*rows/s .*1 kept, 1 failed", shown)
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(5.4, "5 s"), (600, "10 min"), (12_000, "3 h 20 min")])

@@ -146,11 +146,8 @@ def _main(flags: argparse.Namespace) -> int:
                 if outcome.row is not None:
                     writer.write(outcome.row, sample.images)
 
-            def step(outcome):
-                progress.step(kept=outcome.kind == "kept")
-
             try:
-                await bridge_rows(rows, numbers, bridge, 2 * flags.concurrency, take=take, step=step)
+                await bridge_rows(rows, numbers, bridge, 2 * flags.concurrency, take=take, step=progress.step)
             finally:
                 await mllm.endpoint.close()
                 await reasoner.endpoint.close()

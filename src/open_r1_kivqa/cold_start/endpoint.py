@@ -142,7 +142,7 @@ class Endpoint:
                 break
             await asyncio.sleep(wait if reply.wait is None else reply.wait)
         raise InputError(
-            f"--{self.name}_model {self.model!r} at {self.url} cannot be used: {reply.words}. Start it, or correct the flags."
+            f"--{self.name}_model {self.model!r} at {self.url} cannot be used: {reply.words.rstrip('.')}. Start it, or correct the flags."
         )
 
     async def close(self) -> None:

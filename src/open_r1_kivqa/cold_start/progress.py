@@ -17,11 +17,11 @@ class _RowsPerSecond(ProgressColumn):
 
 
 class RowProgress(AbstractContextManager):
-    """Counts rows: `step(kept=True)` after each. Rows whose answers were known go by at once, so the time left counts from recent rows only."""
+    """Counts rows: `step("kept")`, or another of OUTCOMES, after each. Rows whose answers were known go by at once, so the time left counts from recent rows only."""
 
     def __init__(self, total: int, every: float = EVERY):
         self.total, self.every = total, every
-        self.done = self.kept = 0
+        self.done = self.kept = self.failed = 0
         self._since = self._seen = 0.0
         self._bar: Progress | None = None
 
@@ -30,8 +30,8 @@ class RowProgress(AbstractContextManager):
         if sys.stderr.isatty():
             columns = (BarColumn(), MofNCompleteColumn(), _RowsPerSecond(), TimeRemainingColumn())
             console = Console(stderr=True)
-            self._bar = Progress(*columns, TextColumn("kept {task.fields[kept]:,}"), console=console)
-            self._task = self._bar.add_task("", total=self.total, kept=0)
+            self._bar = Progress(*columns, TextColumn("{task.fields[told]}"), console=console)
+            self._task = self._bar.add_task("", total=self.total, told="")
             self._bar.start()
         return self
 
@@ -39,18 +39,20 @@ class RowProgress(AbstractContextManager):
         if self._bar is not None:
             self._bar.stop()
 
-    def step(self, *, kept: bool) -> None:
+    def step(self, outcome: str) -> None:
         self.done += 1
-        self.kept += kept
+        self.kept += outcome == "kept"
+        self.failed += outcome == "endpoint_failed"
+        told = f"{self.kept:,} kept" + (f", {self.failed:,} failed" if self.failed else "")
         if self._bar is not None:
-            self._bar.update(self._task, advance=1, kept=self.kept)
+            self._bar.update(self._task, advance=1, told=told)
             return
         seconds = time.monotonic() - self._since
         if seconds >= self.every:
             speed = (self.done - self._seen) / seconds
             left = time_left((self.total - self.done) / speed)
             print(
-                f"{self.done:,} of {self.total:,} rows, {self.kept:,} kept, {speed:.2f} rows/s, {left} left",
+                f"{self.done:,} of {self.total:,} rows, {told}, {speed:.2f} rows/s, {left} left",
                 file=sys.stderr,
                 flush=True,
             )

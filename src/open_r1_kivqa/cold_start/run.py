@@ -22,9 +22,9 @@ async def bridge_rows(
     workers: int,
     *,
     take: Callable[[Sample, Outcome], None],
-    step: Callable[[Outcome], None],
+    step: Callable[[str], None],
 ) -> None:
-    """Takes the rows at these places through the bridge, `workers` of them at a time; hands each outcome to `step` as soon as it is there, and to `take` in the order of `numbers`.
+    """Takes the rows at these places through the bridge, `workers` of them at a time; hands the kind of each outcome to `step` as soon as it is there, and the outcome to `take` in the order of `numbers`.
 
     Raises:
         InputError: as `Bridge.row`; what was answered until then lies on disk.
@@ -40,7 +40,7 @@ async def bridge_rows(
                 await asyncio.sleep(0.1)
             sample = rows[number]
             outcome = await bridge.row(sample)
-            step(outcome)
+            step(outcome.kind)
             finished[place] = sample, outcome
             while taken in finished:
                 take(*finished.pop(taken))

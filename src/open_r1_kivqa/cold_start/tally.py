@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from ..data.samples import Sample
+from ..errors import InputError
 from .bridge import OUTCOMES, Outcome
 
 EXAMPLES = 5  # of each outcome
@@ -102,7 +103,14 @@ def token_lines(requests: dict[str, dict[str, int]]) -> list[str]:
 
 
 def write_report(path: str | os.PathLike, report: dict) -> None:
-    """As indented JSON, aside and then renamed."""
-    aside = Path(f"{path}.{os.getpid()}.part")
-    aside.write_text(json.dumps(report, indent=1, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
-    aside.replace(path)
+    """As indented JSON, aside and then renamed.
+
+    Raises:
+        InputError: the disk does not take it.
+    """
+    aside = Path(f"{path}.part")
+    try:
+        aside.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        raise InputError(f"The report {path} cannot be written ({error.strerror}): make room and run again.") from error
