@@ -113,12 +113,13 @@ def test_folders_are_one_only_if_they_are_the_same(flags):
 # --------------------------------------------------------------------------------- two nodes, each a process, over a real store
 
 
-def be_node(rank: int, port: int, flags: Namespace, then, outputs: list[Path]) -> None:
-    """What a node's process does, forked from this one, which has imported torch already."""
+def be_rank(rank: int, ranks: int, port: int, flags: Namespace, then, outputs: list[Path]) -> None:
+    """What a rank does, one of `ranks` on its node; forked from this process, which has imported torch already."""
     for number, path in enumerate(outputs, start=1):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank % ranks)}
+    os.environ |= {"WORLD_SIZE": str(2 * ranks), "LOCAL_WORLD_SIZE": str(ranks)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
 
     def main():
@@ -135,27 +136,24 @@ def be_node(rank: int, port: int, flags: Namespace, then, outputs: list[Path]) -
 
 @pytest.fixture
 def launch(monkeypatch, tmp_path):
-    """launch(flags of node 0, flags of node 1, then) -> (exit code, stdout, stderr) of each; `then(node)` runs after the comparison."""
+    """launch(flags of node 0, flags of node 1, then, ranks) -> (exit code, stdout, stderr) of each rank; `then(rank)` runs after the comparison, `ranks` is their number on a node."""
     monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
     forking = multiprocessing.get_context("fork")
 
-    def both(*flags: Namespace, then=lambda node: None) -> list[tuple[int, str, str]]:
+    def both(*flags: Namespace, then=lambda rank: None, ranks: int = 1) -> list[tuple[int, str, str]]:
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # torchrun's part
-        outputs = [[tmp_path / f"{rank}.{name}" for name in ("out", "err")] for rank in (0, 1)]
-        started = [
-            forking.Process(target=be_node, args=(rank, store.port, flags[rank], then, outputs[rank]))
-            for rank in (0, 1)
-        ]
-        for process in started:
+        started = []
+        for rank in range(2 * ranks):
+            outputs = [tmp_path / f"{rank}.{name}" for name in ("out", "err")]
+            given = (rank, ranks, store.port, flags[rank // ranks], then, outputs)
+            started.append((forking.Process(target=be_rank, args=given), outputs))
+        for process, _ in started:
             process.start()
-        for process in started:
+        for process, _ in started:
             process.join(60)
             process.kill()
             process.join()
-        return [
-            (process.exitcode, *(path.read_text() for path in paths))
-            for process, paths in zip(started, outputs, strict=True)
-        ]
+        return [(process.exitcode, *(path.read_text() for path in outputs)) for process, outputs in started]
 
     return both
 
@@ -169,6 +167,25 @@ def test_equal_nodes_go_on(flags, launch):
     found = launch(one, shared(one, flags("b")))
     assert [(code, out) for code, out, _ in found] == [(0, "compared [0, 1]\n")] * 2, found
     assert os.listdir(one.output_dir) == []
+
+
+def test_several_ranks_a_node(flags, launch):
+    one = flags("a")
+    same, other = shared(one, flags("b")), shared(one, flags("c", learning_rate=3e-6))
+    assert [found[:2] for found in launch(one, same, ranks=2)] == [(0, "compared [0, 1]\n")] * 4
+    refused = launch(one, other, ranks=2)
+    assert [code for code, *_ in refused] == [2] * 4
+    assert ["error: The nodes would not run the same" in err for _, _, err in refused] == [
+        True,
+        False,
+    ] * 2  # one a node
+    failed = launch(one, same, then=lambda rank: 1 / 0 if rank == 3 else time.sleep(100), ranks=2)
+    assert [code for code, *_ in failed] == [node_watch.LOST] * 3 + [1]
+    lines = [
+        err.splitlines()[-1] for _, _, err in failed if err
+    ]  # rank 0's process started its node's watch, which wrote the line
+    assert len(lines) == 2 and "ended with an error (in its rank 3): see its output." in lines[0]
+    assert lines[1].startswith("ZeroDivisionError")
 
 
 def test_what_differs_ends_all_nodes_with_the_same_message(flags, launch):
@@ -208,7 +225,7 @@ def test_an_output_folder_that_node_0_cannot_make_ends_all_nodes(flags, launch):
 def test_an_error_on_one_node_is_told_apart_from_a_lost_one(flags, launch):
     one = flags("a")
     (code0, _, err0), (code1, _, err1) = launch(
-        one, shared(one, flags("b")), then=lambda node: 1 / 0 if node == 1 else time.sleep(100)
+        one, shared(one, flags("b")), then=lambda rank: 1 / 0 if rank == 1 else time.sleep(100)
     )
     assert (code0, code1) == (node_watch.LOST, 1)
     assert "error: node 1" in err0 and "ended with an error (in its rank 1): see its output." in err0
@@ -216,8 +233,8 @@ def test_an_error_on_one_node_is_told_apart_from_a_lost_one(flags, launch):
 
 
 def test_bad_input_on_one_node_is_told_to_the_other(flags, launch):
-    def refuse(node):
-        if node == 0:
+    def refuse(rank):
+        if rank == 0:
             raise InputError("no such thing; give another.")
         time.sleep(100)
 
@@ -233,7 +250,7 @@ def test_a_killed_rank_ends_the_other_node(flags, launch):
     (code0, *_), (code1, _, err1) = launch(
         one,
         shared(one, flags("b")),
-        then=lambda node: os.kill(os.getpid(), signal.SIGKILL) if node == 0 else time.sleep(100),
+        then=lambda rank: os.kill(os.getpid(), signal.SIGKILL) if rank == 0 else time.sleep(100),
     )
     assert (code0, code1) == (-signal.SIGKILL, node_watch.LOST)
     assert "node 0" in err1 and "(its rank 0 was killed or crashed): see its output" in err1
