@@ -33,9 +33,10 @@ def under_watch(main: Callable[[], object]):
         tie.say("refused")
         tie.wait()
         raise
-    except SystemExit:
-        tie.say("failed")
-        tie.wait()
+    except SystemExit as end:
+        tie.say("failed" if end.code else "done")
+        if end.code:
+            tie.wait()
         raise
     except BaseException:
         traceback.print_exc()  # now, so that the watch's line comes last
@@ -59,7 +60,7 @@ def start_watch() -> str:
         ranks_socket.bind(f"\0{name}")
         ranks_socket.listen(int(os.environ["LOCAL_WORLD_SIZE"]))
         if node == 0:
-            nodes_socket = listen(setting("KIVQA_NODE_PORT", 0, 65535))
+            nodes_socket = listen(setting("KIVQA_NODE_PORT", 0, 0, 65535))
             store.set("watch", json.dumps([nodes_socket.getsockname()[1], secrets.token_hex(16)]))
         port, token = json.loads(store.get("watch"))
         settings = {
@@ -69,7 +70,7 @@ def start_watch() -> str:
             "address": [os.environ["MASTER_ADDR"], port],
             "token": token,
             "launcher": os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else None,
-            "limit": setting("KIVQA_NODE_TIMEOUT", 30, 86400),
+            "limit": setting("KIVQA_NODE_TIMEOUT", 30, 2, 86400),
             "ranks_socket": ranks_socket.fileno(),
             "nodes_socket": nodes_socket and nodes_socket.fileno(),
         }
@@ -82,10 +83,10 @@ def start_watch() -> str:
     return store.get(f"watch/{node}").decode()
 
 
-def setting(name: str, default: int, highest: int) -> int:
+def setting(name: str, default: int, lowest: int, highest: int) -> int:
     value = os.environ.get(name) or str(default)
-    if not value.isdigit() or not 0 <= int(value) <= highest:
-        raise InputError(f"{name}={value}: a whole number up to {highest} is wanted.")
+    if not value.isdigit() or not lowest <= int(value) <= highest:
+        raise InputError(f"{name}={value}: a whole number from {lowest} to {highest} is wanted.")
     return int(value)
 
 
