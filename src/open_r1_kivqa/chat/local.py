@@ -10,7 +10,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from ..data.images import image_size
 from ..errors import InputError
-from ..evaluation.generate import _generation_config, tokenize_prompts
+from ..evaluation.generate import generation_config, tokenize_prompts
 from ..vlm_modules import module_for
 from ..vlm_modules.loading import load_config, load_model, load_processor
 from .reply import CUT, DONE, STOPPED, Completion, Sampling
@@ -102,7 +102,7 @@ class LocalModel:
         return inputs
 
     def _config(self, max_new_tokens: int) -> GenerationConfig:
-        config = _generation_config(self.model, self.processor, max_new_tokens)
+        config = generation_config(self.model, self.processor, max_new_tokens)
         if self._sampling.temperature > 0:
             config.do_sample, config.top_k = True, 0  # of all tokens, as in training
             config.temperature, config.top_p = self._sampling.temperature, self._sampling.top_p

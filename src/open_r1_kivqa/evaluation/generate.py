@@ -9,8 +9,6 @@ from contextlib import contextmanager
 import torch
 from PIL import Image
 from transformers import GenerationConfig
-from trl.distributed import DistributedBackend
-from trl.models import unwrap_model_for_generation
 
 from ..prompts import decode_images
 
@@ -53,7 +51,7 @@ def greedy(
     model.eval()
     answers = [""] * len(prompts)
     with torch.no_grad(), _unwrapped(model, accelerator, gather_deepspeed3_params) as unwrapped:
-        config = _generation_config(unwrapped, processor, max_new_tokens)
+        config = generation_config(unwrapped, processor, max_new_tokens)
         for batches, count, dummy in zip((with_images, without), rounds, (_IMAGE_DUMMY, _TEXT_DUMMY), strict=True):
             for number in range(count):
                 batch = batches[number] if number < len(batches) else []  # another rank still has one: take part
@@ -92,7 +90,7 @@ def _batches(prompts: list[list[dict]], batch_size: int) -> tuple[list[list[int]
     return tuple([kind[at : at + batch_size] for at in range(0, len(kind), batch_size)] for kind in kinds)
 
 
-def _generation_config(model, processor, max_new_tokens: int) -> GenerationConfig:
+def generation_config(model, processor, max_new_tokens: int) -> GenerationConfig:
     """Plain greedy decoding, ending where TRL's rollouts end.
 
     `generate` fills what is left open from the checkpoint's generation_config.json, where Qwen's has a repetition penalty and a temperature: so each is set here.
@@ -120,6 +118,10 @@ def _unwrapped(model, accelerator, gather_deepspeed3_params: bool):
     if accelerator is None:
         yield model
         return
+    # Imported here: it takes seconds, which a single question from the terminal should not.
+    from trl.distributed import DistributedBackend
+    from trl.models import unwrap_model_for_generation
+
     with (
         unwrap_model_for_generation(model, accelerator, gather_deepspeed3_params=gather_deepspeed3_params) as unwrapped,
         DistributedBackend(accelerator).summon_full_params(model, recurse=False),
