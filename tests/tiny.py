@@ -70,6 +70,9 @@ GLM_TEMPLATE = """[gMASK]<sop>
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|assistant|>\\n' -}}{%- endif -%}"""
 
+# What stands after a response once the library has loaded the processor.
+TURN_ENDS = dict.fromkeys(FAMILIES, "<|im_end|>\n") | {"glm4v": "<|user|>"}
+
 CHAT_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 QWEN_IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 QWEN_TOKENS = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
