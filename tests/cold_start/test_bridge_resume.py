@@ -102,6 +102,8 @@ def test_other_questions_are_asked_anew(make_run):
     run.folder.joinpath("mine", "reasoning.txt").unlink()
     assert run(prompts=run.folder / "mine") == 1 and len(server.seen) == 18
     assert run.report["outcomes"]["contradiction"]["rules"] == {"source_text": 2}  # "the description" stays now
+    run.folder.joinpath("mine", "replacements.txt").write_text(".+ =>\n")  # leaves no reasoning
+    assert run(prompts=run.folder / "mine") == 1 and run.report["outcomes"]["bad_format"]["rules"] == {"form": 2}
 
 
 def test_equal_rows_are_asked_once(make_run):

@@ -14,6 +14,7 @@ from ..knowledge.context import choose_passages
 from ..rewards.answer import normalise
 from ..rewards.boxes import scale_boxes
 from ..rewards.extraction import strict_answer, think_text
+from ..rewards.format import has_format
 from ..rewards.methods import BOX_METHODS
 from . import rules
 from .answers import AnswerFiles, request_key
@@ -203,39 +204,39 @@ class Bridge:
         if drop is None and not text:
             drop = rules.Drop("bad_format", f"{step}_empty", reply.reasoning or reply.text)
         if drop is not None:
-            raise _Stop(Outcome(drop.kind, drop.rule, drop.text))
+            raise _Stop(_dropped(drop))
         return text
 
     async def _attempt(self, sample: Sample, passages: list[Passage], messages: list[dict], attempt: int) -> Outcome:
         reply = await self.reasoner.ask("reasoning", sample, messages, attempt)
         if isinstance(reply, Failure):
             return replace(_failed("reasoning", reply), attempts=attempt + 1)
+        outcome = await self._filtered(reply, sample, passages)
+        return replace(outcome, attempts=attempt + 1)
+
+    async def _filtered(self, reply: Reply, sample: Sample, passages: list[Passage]) -> Outcome:
+        """Kept with its row, or dropped by the first rule that it breaks."""
         response = rules.assemble(reply)
         drop = rules.unfit_reply(reply, "reasoning") or rules.malformed(response, reply)
-        if drop is None:
-            response = self._in_original_pixels(response, sample)
-            thinking, answer = reword(think_text(response), self.replacements), strict_answer(response)
-            drop = await self._judged(thinking, answer, sample, has_passages=bool(passages))
-        if isinstance(drop, rules.Drop):
-            drop = Outcome(drop.kind, drop.rule, drop.text)
-        if drop is None:
-            row = kept_row(sample, f"<think>{thinking}</think><answer>{answer}</answer>", passages)
-            drop = Outcome("kept", text=answer, row=row)
-        return replace(drop, attempts=attempt + 1)
-
-    async def _judged(
-        self, thinking: str, answer: str, sample: Sample, *, has_passages: bool
-    ) -> rules.Drop | Outcome | None:
-        """Why the response is not kept; None if it is. Scores the answer, and the one that the reasoning settles on if that is another."""
+        if drop is not None:
+            return _dropped(drop)
+        response = self._in_original_pixels(response, sample)
+        thinking, answer = reword(think_text(response), self.replacements).strip(), strict_answer(response)
         settled = rules.settled_answer(thinking, answer)
         scores = await self.scorer.score([answer] if settled is None else [answer, settled], sample)
         if scores[0] is None:
             return Outcome("endpoint_failed", "judge", f"no score for {answer[:200]!r}")
         if scores[0] < self.settings.min_score:
-            return rules.Drop("wrong_answer", sample.reward_method, answer)
+            return Outcome("wrong_answer", sample.reward_method, answer)
         if settled is not None and scores[1] is not None and scores[1] < self.settings.min_score:
-            return rules.Drop("contradiction", "other_answer", f"settles on {settled!r}, answers {answer!r}")
-        return rules.contradicts_the_picture(thinking, has_passages=has_passages)
+            return Outcome("contradiction", "other_answer", f"settles on {settled!r}, answers {answer!r}")
+        response = f"<think>{thinking}</think><answer>{answer}</answer>"
+        drop = rules.contradicts_the_picture(thinking, has_passages=bool(passages))
+        if drop is None and not has_format(response):  # people's own rules of rewording may break it
+            drop = rules.Drop("bad_format", "form", response)
+        return (
+            Outcome("kept", text=answer, row=kept_row(sample, response, passages)) if drop is None else _dropped(drop)
+        )
 
     def _in_original_pixels(self, response: str, sample: Sample) -> str:
         """The response with its boxes as rows hold them; other methods' responses as they are."""
@@ -267,6 +268,10 @@ def kept_row(sample: Sample, response: str, passages: list[Passage]) -> dict:
 
 def _failed(step: str, failure: Failure) -> Outcome:
     return Outcome("endpoint_failed", failure.kind, f"{step}: {failure.words}")
+
+
+def _dropped(drop: rules.Drop) -> Outcome:
+    return Outcome(drop.kind, drop.rule, drop.text)
 
 
 def _names(description: str, sample: Sample) -> bool:
