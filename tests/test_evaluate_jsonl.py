@@ -149,6 +149,29 @@ def test_an_adapter_answers_as_the_model_it_is_merged_into(flags, tmp_path):
         evaluate_jsonl.main(arguments(again))
 
 
+def test_an_adapter_is_evaluated_with_the_image_limits_it_was_trained_with(flags, tmp_path):
+    torch.manual_seed(0)
+    adapted = get_peft_model(
+        load_model(flags["model_name_or_path"]),
+        LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False),
+    )
+    adapted.save_pretrained(tmp_path / "bare")
+    adapted.save_pretrained(tmp_path / "adapter")
+    load_processor(flags["model_name_or_path"], max_pixels=784).save_pretrained(tmp_path / "adapter")
+    predictions = []
+    for change in (
+        {"adapter_name_or_path": "bare"},
+        {"adapter_name_or_path": "bare", "max_pixels": 784},
+        {"adapter_name_or_path": "adapter"},
+    ):
+        folder = tmp_path / f"out{len(predictions)}"
+        change = change | {"adapter_name_or_path": tmp_path / change["adapter_name_or_path"]}
+        evaluate_jsonl.main(arguments(flags | {"settings": "normal", "output_dir": folder} | change))
+        predictions.append([record["prediction"] for record in records(folder)])
+    unlimited, by_flag, by_processor = predictions
+    assert by_processor == by_flag != unlimited
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

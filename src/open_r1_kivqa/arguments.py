@@ -111,10 +111,10 @@ class VLMModelConfig(ModelConfig):
     """TRL's model flags (LoRA, dtype, attention) plus image limits and frozen parts."""
 
     min_pixels: int | None = flag(
-        None, "Smallest image area in pixels that the Qwen processors resize to (VLM-R1: 3136)."
+        None, "Smallest image area in pixels that the processors of Qwen-VL and GLM-4.1V resize to (VLM-R1: 3136)."
     )
     max_pixels: int | None = flag(
-        None, "Largest image area in pixels that the Qwen processors resize to (VLM-R1: 12845056)."
+        None, "Largest image area in pixels that the processors of Qwen-VL and GLM-4.1V resize to (VLM-R1: 12845056)."
     )
     max_anyres_num: int | None = flag(
         None, "Largest number of tiles an image is cut into by the InternVL processors (VLM-R1: 12)."

@@ -15,6 +15,7 @@ COMMANDS = {
     "convert": (".benchmarks.convert_cli", "main", "turn the files of a public benchmark into rows"),
     "bridge": (".cold_start.bridge_cli", "main", "make cold-start data with a multimodal model and a reasoning model"),
     "chat": (".chat.chat_cli", "main", "ask a model about pictures, at the terminal or from a script"),
+    "merge-lora": (".merge_lora", "main", "merge a LoRA adapter into its base model, and check the result"),
     "diff": (".manifest", "diff_main", "say in what two runs differ: flags, data, model, versions"),
     "demo": (".demo.run", "main", "evaluate, train and evaluate again a tiny model on the embedded data"),
 }
@@ -22,7 +23,7 @@ COMMANDS = {
 
 def usage() -> str:
     """The text of `kivqa --help`."""
-    lines = [f"  {name:8}{help}" for name, (_, _, help) in COMMANDS.items()]
+    lines = [f"  {name:12}{help}" for name, (_, _, help) in COMMANDS.items()]
     return "\n".join(
         ["usage: kivqa <command> [flags]", "", *lines, "", "`kivqa <command> --help` lists a command's flags."]
     )

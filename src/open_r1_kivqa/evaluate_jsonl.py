@@ -137,7 +137,7 @@ def answer(rows, jobs: list[tuple[str, str]], model_args, args: EvaluationArgume
     from open_r1_kivqa.recipe import load_model_and_processor
     from open_r1_kivqa.vlm_modules.boxes import BoxScale
 
-    model, module, processor = load_model_and_processor(model_args)
+    model, module, processor = load_model_and_processor(model_args, adapter=args.adapter_name_or_path)
     prompting = prompting | {"box_scale": BoxScale(module, processor)}
     if args.adapter_name_or_path:
         from peft import PeftModel

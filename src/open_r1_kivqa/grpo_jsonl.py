@@ -79,6 +79,8 @@ def train(
 
     model, module, processor = load_model_and_processor(model_args, args.model_init_kwargs)
     prompting["box_scale"] = BoxScale(module, processor)
+    if args.beta and model_args.model_revision != "main":  # TRL loads the reference by these
+        args.model_init_kwargs = {**(args.model_init_kwargs or {}), "revision": model_args.model_revision}
     validation = None
     if args.eval_strategy != "no":
         if args.metric_for_best_model is None:

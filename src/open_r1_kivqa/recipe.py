@@ -98,10 +98,18 @@ def before_the_model(data_args: DataArguments, model_args: VLMModelConfig, args,
     return checkpoint, rows, held_out, prompting
 
 
-def load_model_and_processor(model_args: VLMModelConfig, model_init_kwargs: dict | None = None):
-    """The model with its frozen parts frozen, its family's module, and the processor with the image limits set."""
+def load_model_and_processor(
+    model_args: VLMModelConfig, model_init_kwargs: dict | None = None, adapter: str | None = None
+):
+    """The model with its frozen parts frozen, its family's module, and the processor with the image limits set.
+
+    Args:
+        adapter: folder of a LoRA adapter, whose own processor is taken if it has one, since its image limits are those of its training. The adapter itself isn't loaded.
+    """
+    trained_with = adapter is not None and (Path(adapter) / "tokenizer_config.json").is_file()
     processor = load_processor(
-        model_args.model_name_or_path,
+        adapter if trained_with else model_args.model_name_or_path,
+        config_of=model_args.model_name_or_path if trained_with else None,
         min_pixels=model_args.min_pixels,
         max_pixels=model_args.max_pixels,
         max_anyres_num=model_args.max_anyres_num,

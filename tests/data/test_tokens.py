@@ -17,7 +17,7 @@ from open_r1_kivqa.vlm_modules import module_for
 from open_r1_kivqa.vlm_modules.loading import load_config, load_processor
 
 SIZES = [(56, 56), (200, 120), (64, 180), (301, 97)]
-FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl")
+FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "glm4v")
 
 
 @pytest.fixture(autouse=True)

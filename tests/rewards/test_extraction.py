@@ -12,6 +12,8 @@ GOOD = "<think>I see it.</think><answer>Paris</answer>"
     [
         ("Here:\n```json\n[1, 2]\n```", None, "```json\n[1, 2]\n```"),
         ("```", None, "```"),
+        ("<think>a</think><answer><|begin_of_box|>42<|end_of_box|></answer>", "42", "42"),
+        ("a</think>It is <|begin_of_box|>42<|end_of_box|>", None, "It is 42"),
         (GOOD, "Paris", "Paris"),
         ("<think>a</think>\n<answer> Paris \n</answer>\n", "Paris", "Paris"),
         ("a</think><answer>Paris</answer>", "Paris", "Paris"),  # the template opened <think>

@@ -10,7 +10,7 @@ import torch
 from grpo_run import losses, weights
 from PIL import Image
 from sft_run import config, examples, make_trainer, rewrite_responses, with_responses
-from tiny import FAMILIES
+from tiny import FAMILIES, TURN_ENDS
 from training_rows import write_data
 from transformers import AutoModelForImageTextToText
 
@@ -45,7 +45,7 @@ def test_labels_are_the_response_and_its_end_alone(family, tiny_model, tmp_path,
     for batch in batches(trainer):
         for ids, labels, mask in zip(batch["input_ids"], batch["labels"], batch["attention_mask"], strict=True):
             sample = trainer.train_dataset.format["format_kwargs"]["transform"].rows[seen]
-            assert tokenizer.decode(labels[labels != -100]) == f"{sample.answer}<|im_end|>\n"
+            assert tokenizer.decode(labels[labels != -100]) == f"{sample.answer}{TURN_ENDS[family]}"
             # The tokens before the response are those that generation starts from.
             prompt = trainer.train_dataset[seen]["prompt"]
             images = iter(sample.images)

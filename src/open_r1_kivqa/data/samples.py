@@ -13,7 +13,8 @@ ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assi
 # A row that spells one of these would add image tokens without an image, or end its own turn.
 RESERVED = re.compile(
     r"<\|(?:image_pad|video_pad|vision_pad|vision_start|vision_end|image|begin_of_image|end_of_image"
-    r"|im_start|im_end|endoftext)\|>|<IMG_CONTEXT>"
+    r"|im_start|im_end|endoftext|video|begin_of_video|end_of_video|system|user|assistant|observation)\|>"
+    r"|<IMG_CONTEXT>|\[gMASK\]|<sop>"
 )
 ANSWER_BLOCK = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 

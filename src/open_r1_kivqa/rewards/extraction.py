@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 ANSWER_TAG = re.compile(r"(</?answer>)")
+BOX_TOKEN = re.compile(r"<\|(?:begin|end)_of_box\|>")  # GLM-4.1V writes them around its answer
 FORM_TAG = re.compile(r"</?(?:think|answer)>")
 
 
@@ -33,7 +34,7 @@ def answer_blocks(text: str) -> list[str]:
     """Contents of all `<answer>…</answer>` blocks in order; of nested ones the innermost. Contents are stripped and may be empty."""
     parts = ANSWER_TAG.split(text)  # text, tag, text, tag, …, text
     return [
-        parts[i + 1].strip()
+        _bare(parts[i + 1])
         for i in range(1, len(parts) - 2, 2)
         if parts[i] == "<answer>" and parts[i + 2] == "</answer>"
     ]
@@ -48,7 +49,11 @@ def strict_answer(text: str) -> str | None:
     answer = rest.removeprefix("<answer>").removesuffix("</answer>")
     if FORM_TAG.search(answer):  # a second block, a second </think>, or a tag inside the answer
         return None
-    return answer.strip()
+    return _bare(answer)
+
+
+def _bare(answer: str) -> str:
+    return BOX_TOKEN.sub("", answer).strip()
 
 
 def lenient_answer(text: str) -> str | None:
@@ -58,7 +63,7 @@ def lenient_answer(text: str) -> str | None:
         return blocks[-1]
     after_thinking = FORM_TAG.sub(" ", text.rpartition("</think>")[2])
     for part in (after_thinking, FORM_TAG.sub(" ", text)):
-        part = part.strip()
+        part = _bare(part)
         if part.endswith("```") and (opened := part.rfind("```", 0, -3)) >= 0:
             return part[opened:]  # a fenced answer has its last line in front of the fence
         lines = part.splitlines()
