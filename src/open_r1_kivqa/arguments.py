@@ -150,7 +150,7 @@ class OursInTrainer:
         """What transformers and TRL would take silently, or only stumble over in training."""
         if self.trust_remote_code:
             raise InputError(
-                "--trust_remote_code is off for good: use a checkpoint that transformers knows natively (for InternVL: one whose name ends in -hf)."
+                "--trust_remote_code is off for good: use a checkpoint that transformers knows natively (for InternVL: one whose name ends in -hf or -HF)."
             )
         refuse_below(self, 0, "learning_rate", "weight_decay", "max_grad_norm", "seed", "dataloader_num_workers")
         refuse_below(self, 1, "per_device_train_batch_size", "per_device_eval_batch_size")

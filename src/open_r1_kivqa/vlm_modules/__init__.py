@@ -22,7 +22,7 @@ def module_for(config) -> VLMModule:
         return MODULES[model_type]
     if model_type == "internvl_chat":
         raise InputError(
-            "This InternVL checkpoint needs its own remote code (model_type 'internvl_chat'), which is never run here: use the same model's checkpoint whose name ends in -hf, "
+            "This InternVL checkpoint needs its own remote code (model_type 'internvl_chat'), which is never run here: use the same model's checkpoint whose name ends in -hf or -HF, "
             "for example OpenGVLab/InternVL3-1B-hf."
         )
     raise InputError(
