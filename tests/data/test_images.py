@@ -5,6 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from open_r1_kivqa.data.images import content_hash, image_size, load_image, verify_image
 from open_r1_kivqa.errors import InputError
@@ -27,6 +28,29 @@ def test_a_rotated_photo_has_the_size_that_is_seen(tmp_path, name):
     exif = Image.Exif()
     exif[0x0112] = 6
     assert image_size(picture(tmp_path / name, exif=exif)) == (7, 12)
+
+
+def png_chunks(content: bytes) -> list[bytes]:
+    chunks, start = [], 8
+    while start < len(content):
+        end = start + 12 + int.from_bytes(content[start : start + 4])
+        chunks.append(content[start:end])
+        start = end
+    return chunks
+
+
+@pytest.mark.parametrize("kind", [b"eXIf", b"iTXt"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_png_may_say_after_its_pixels_that_it_is_turned(kind, late, tmp_path):
+    exif, texts = Image.Exif(), PngInfo()
+    exif[0x0112] = 6
+    texts.add_itxt("XML:com.adobe.xmp", '<rdf:Description tiff:Orientation="6"/>')
+    path = picture(tmp_path / "a.png", **({"exif": exif} if kind == b"eXIf" else {"pnginfo": texts}))
+    content = (tmp_path / "a.png").read_bytes()
+    *chunks, end = png_chunks(content)
+    chunks.sort(key=lambda chunk: late and chunk[4:8] == kind)
+    (tmp_path / "a.png").write_bytes(content[:8] + b"".join([*chunks, end]))
+    assert image_size(path) == load_image(path).size == (7, 12)
 
 
 def test_a_picture_is_upright_rgb_of_8_bits_whatever_the_file(tmp_path):

@@ -11,6 +11,8 @@ from .cache import content_hash
 __all__ = ["content_hash", "image_size", "load_image", "verify_image"]
 
 ORIENTATION = 0x0112  # EXIF tag
+TURNING = (b"XML:com.adobe.xmp", b"Raw profile type exif")  # PNG texts that may hold it as well
+LONGEST_KEYWORD = 80  # bytes of a PNG text's name and the zero after it
 SIDEWAYS = (5, 6, 7, 8)  # its values that swap width and height
 
 
@@ -21,10 +23,29 @@ def image_size(path: str) -> tuple[int, int]:
         InputError: missing, empty or not an image.
     """
     with _open(path) as image:
-        # A PNG's EXIF may follow its pixels; asking for it would decode them, so one that is not there yet is not asked for.
-        exif = image.getexif() if image.format != "PNG" or "exif" in image.info else {}
+        # A PNG's EXIF may follow its pixels, and asking for it decodes them; so only one that has some is asked.
+        asked = image.format != "PNG" or "exif" in image.info or _png_may_be_turned(path)
+        try:
+            exif = image.getexif() if asked else {}
+        except Exception as error:  # as in load_image
+            raise InputError(f"Image {path} is damaged ({error}); replace it or remove its rows.") from error
         width, height = image.size
         return (height, width) if exif.get(ORIENTATION) in SIDEWAYS else (width, height)
+
+
+def _png_may_be_turned(path: str) -> bool:
+    """Whether a PNG has a chunk, before or after its pixels, in which Pillow finds an orientation. Seeks from chunk to chunk; nothing is decoded."""
+    with open(path, "rb") as file:
+        file.seek(8)  # the signature
+        while len(head := file.read(8)) == 8:
+            length, kind = int.from_bytes(head[:4]), head[4:]
+            if kind == b"eXIf":
+                return True
+            text = file.read(min(length, LONGEST_KEYWORD)) if kind in (b"iTXt", b"zTXt", b"tEXt") else b""
+            if text.partition(b"\0")[0] in TURNING:
+                return True
+            file.seek(length - len(text) + 4, os.SEEK_CUR)  # 4: the checksum
+    return False
 
 
 def load_image(path: str) -> Image.Image:
