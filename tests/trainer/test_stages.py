@@ -1,5 +1,6 @@
 """PTST: stages of longer completions and smaller groups in one run."""
 
+import pandas
 import pytest
 import torch
 from grpo_run import config, letters_reward, losses, make_trainer, weights
@@ -115,6 +116,19 @@ def test_stages_and_resume(curriculum, tiny_model, tmp_path, capsys):
         again, _ = stages_run(*given, str(tmp_path / f"checkpoint-{step}"), curriculum=curriculum)
         assert losses(again) == losses(trainer)
         assert all(torch.equal(value, weights(again)[name]) for name, value in weights(trainer).items())
+
+
+def test_the_table_of_completions_holds_those_of_its_step(tiny_model, tmp_path):
+    flags = {"log_completions": True, "num_completions_to_print": 0}
+    args = config(
+        tmp_path, per_device_train_batch_size=4, num_generations=4, max_completion_length=7, max_steps=4, logging_steps=1, ptst=SHORT, **flags
+    )  # fmt: skip
+    trainer = make_trainer(tiny_model("qwen2_5_vl"), write_data(tmp_path / "data"), args)
+    trainer.train()
+    tables = [pandas.read_parquet(path) for path in sorted((tmp_path / "completions").iterdir())]
+    assert [len(table) for table in tables] == [4, 4, 2, 2]
+    drawn = [table["sample_id"].unique().tolist() for table in tables]
+    assert all(len(ids) == 1 for ids in drawn) and len({ids[0] for ids in drawn}) == 4  # one prompt a step
 
 
 def test_a_single_stage_changes_nothing(tiny_model, tmp_path):

@@ -4,6 +4,7 @@ A stage is so many optimizer steps with a completion length and a number of comp
 same number on every rank. So the prompts of a step, and with them sampler, epochs, optimizer and schedule, stay as they are, and DeepSpeed, the reference model and the loader are built once.
 """
 
+from collections import deque
 from dataclasses import dataclass
 
 from transformers import TrainerCallback
@@ -126,9 +127,16 @@ class StagesMixin:
         """
         if not self.stages:
             return inputs
+        self.fit_table_of_completions()
         largest = self.args.num_generations
         first = self.accelerator.process_index * len(inputs)
         return [row for i, row in enumerate(inputs, first) if (i % largest) % (largest // self.num_generations) == 0]
+
+    def fit_table_of_completions(self) -> None:
+        """TRL's table of completions, for --log_completions, holds the newest so many of the loader's batch. A smaller stage's batch would stand in it beside completions of the batch before."""
+        size = self.prompts_per_batch * self.num_generations
+        for tables in (self._logs, self._logs["rewards"], self._logs["extra"]):
+            tables |= {name: deque(kept, size) for name, kept in tables.items() if isinstance(kept, deque)}
 
     def stage_metrics(self) -> dict[str, float]:
         """The stage of the step that was made last, which is logged when the next one is in force already."""
