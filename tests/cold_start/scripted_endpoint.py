@@ -147,7 +147,10 @@ class Script:
     Attributes:
         answers: (picture's name, question) -> the answer to give; change it to have others.
         respond: (answer) -> the reasoner's reply.
+        quotes: whether right reasoning is the line of the passages that ends with the answer, as the embedded tiny model reasons.
     """
+
+    quotes = False
 
     def __init__(self, rows: list[dict], image_folder: str):
         self.names = sorted({row["image"] for row in rows if row.get("image")})
@@ -170,7 +173,13 @@ class Script:
             for (name, question), answer in self.answers.items()
             if f"Picture {name}: " in text and f"Question: {question}\n" in text
         ]
-        return self.respond(found[0]) if len(found) == 1 else "<think>No idea.</think><answer>nothing</answer>"
+        if len(found) != 1:
+            return "<think>No idea.</think><answer>nothing</answer>"
+        reply = self.respond(found[0])
+        lines = [line for line in text.splitlines() if line.endswith(f": {found[0]}")]
+        if self.quotes and lines and reply == right(found[0]):
+            return f"<think>{lines[-1]}</think><answer>{found[0]}</answer>"
+        return reply
 
 
 def _look(picture: Image.Image) -> np.ndarray:
@@ -198,6 +207,10 @@ def mixed(answer: str) -> str:
         return f"It is {answer}."
     if fault == 3:
         return "I'm sorry, but I can't assist with that."
+    return right(answer)
+
+
+def right(answer: str) -> str:
     return f"<think>The picture shows a flag. As the description says, it is {answer}.</think><answer>{answer}</answer>"
 
 
@@ -207,10 +220,11 @@ def main():
     flags.add_argument("--data_file_paths", required=True, help="one jsonl file")
     flags.add_argument("--image_folders", required=True, help="its image folder")
     flags.add_argument("--seconds", type=float, default=0.2, help="how long each reply takes")
+    flags.add_argument("--quotes", action="store_true", help="right reasoning is the passage's line with the answer")
     flags = flags.parse_args()
     with open(flags.data_file_paths, encoding="utf-8") as file:
         script = Script([json.loads(line) for line in file], flags.image_folders)
-    script.respond = mixed
+    script.respond, script.quotes = mixed, flags.quotes
 
     def slowly(number, request):
         time.sleep(flags.seconds)
