@@ -117,7 +117,7 @@ def merge(
 
     import torch
 
-    from .vlm_modules.loading import load_config, load_model, load_processor
+    from .vlm_modules.loading import has_processor, load_config, load_model, load_processor
 
     try:
         base_config = load_config(base or named, revision=revision)
@@ -131,10 +131,7 @@ def merge(
         raise InputError(
             f"{base} is quantised, and an update cannot be added to such weights: give the checkpoint it was made from as --model_name_or_path."
         )
-    has_processor = any(
-        (Path(adapter) / name).is_file() for name in ("processor_config.json", "preprocessor_config.json")
-    )
-    processor = load_processor(adapter if has_processor else base, config_of=base, revision=revision)
+    processor = load_processor(adapter if has_processor(adapter) else base, config_of=base, revision=revision)
     # float32 holds weights of every type, and loaded so, the base rounds nothing that the merged model doesn't.
     loaded = load_model(base, dtype=dtype if dtype == "float32" else "auto", revision=revision)
     types = {

@@ -18,7 +18,7 @@ from .prompts import load_template
 from .rewards.judge import Judge
 from .trainer.checkpoints import find_checkpoint, refuse_to_overwrite, refuse_unfit_checkpoint
 from .vlm_modules import module_for
-from .vlm_modules.loading import load_model, load_processor
+from .vlm_modules.loading import has_processor, load_model, load_processor
 from .vlm_modules.parts import freeze_parts, frozen_parts
 
 UNTOLD = ("flags.resume_from_checkpoint", "git.", "devices")  # what may change in a resumed run without a word
@@ -36,9 +36,9 @@ def load_rows(data_args: DataArguments, bad_rows: frozenset[int], seed: int) -> 
         rows = rows.subset([i for i in range(len(rows)) if i not in bad_rows])
     if data_args.eval_data_file_paths:
         folders = data_args.eval_image_folders or data_args.image_folders
-        return rows, Rows.open(
-            split_paths(data_args.eval_data_file_paths), split_paths(folders), methods if len(methods) == 1 else None
-        )
+        method = data_args.held_out_method
+        files = split_paths(data_args.eval_data_file_paths)
+        return rows, Rows.open(files, split_paths(folders), [method] if method else None)
     if data_args.val_split_ratio > 0:
         train, held_out = train_validation_split(rows, data_args.val_split_ratio, seed)
         return rows.subset(train), rows.subset(held_out)
@@ -106,10 +106,9 @@ def load_model_and_processor(
     Args:
         adapter: folder of a LoRA adapter, whose own processor is taken if it has one, since its image limits are those of its training. The adapter itself isn't loaded.
     """
-    trained_with = adapter is not None and (Path(adapter) / "tokenizer_config.json").is_file()
     processor = load_processor(
-        adapter if trained_with else model_args.model_name_or_path,
-        config_of=model_args.model_name_or_path if trained_with else None,
+        adapter if adapter and has_processor(adapter) else model_args.model_name_or_path,
+        config_of=model_args.model_name_or_path,
         min_pixels=model_args.min_pixels,
         max_pixels=model_args.max_pixels,
         max_anyres_num=model_args.max_anyres_num,

@@ -70,6 +70,11 @@ def load_processor(
     return processor
 
 
+def has_processor(folder: str | Path) -> bool:
+    """Whether a processor was saved in the folder, as beside an adapter."""
+    return any((Path(folder) / name).is_file() for name in ("processor_config.json", "preprocessor_config.json"))
+
+
 def load_model(path: str, *, dtype="float32", attn_implementation: str | None = None, revision: str = "main", **kw):
     """The model of a checkpoint, its part names checked. `dtype` as transformers takes it ("auto": as saved); `kw` goes to `from_pretrained`.
 
