@@ -18,7 +18,13 @@ def write(path, ids, **more):
 
 
 @pytest.mark.parametrize(
-    ("files", "method", "held_out"), [(1, None, "default"), (1, "numeric", "numeric"), (2, "exact:numeric", "default")]
+    ("files", "method", "held_out"),
+    [
+        (1, None, "default"),
+        (1, "numeric", "numeric"),
+        (2, "exact:numeric", "default"),
+        (2, "numeric:numeric", "numeric"),
+    ],
 )
 def test_a_single_reward_method_scores_held_out_rows_too(files, method, held_out, tmp_path, monkeypatch):
     monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
@@ -37,6 +43,16 @@ def test_a_single_reward_method_scores_held_out_rows_too(files, method, held_out
             ensure_checked(args, model)
     else:
         assert ensure_checked(args, model) == frozenset()
+
+
+def test_held_out_rows_of_a_task_whose_files_differ_are_scored_as_the_task_says(tmp_path):
+    paths = [write(tmp_path / f"{name}.jsonl", [name]) for name in ("one", "two", "held")]
+    args = DataArguments(
+        data_file_paths=":".join(paths[:2]), eval_data_file_paths=paths[2], task_type="rec", reward_method="iou:od_ap"
+    )
+    training, held_out = load_rows(args, frozenset(), seed=0)
+    assert [row.reward_method for row in training] == ["iou", "od_ap"]
+    assert [row.reward_method for row in held_out] == ["iou"]
 
 
 def test_rows_must_fill_one_batch():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from trl import GRPOConfig, ModelConfig, SFTConfig
 
+from .data.jsonl import split_paths
 from .data.samples import refuse_reserved
 from .errors import InputError
 from .knowledge.context import check_level
@@ -46,7 +47,7 @@ class DataArguments:
     )
     reward_method: str | None = flag(
         None,
-        "How answers are scored: one method for each data file, separated by ':', or one for all, held-out files too. A row's own accu_reward_method goes first. "
+        "How answers are scored: one method for each data file, separated by ':', or one for all. Of held-out files the same one, or the task's where files have different ones. A row's own accu_reward_method goes first. "
         "Default: by --task_type, rec iou, ovd od_ap, math math, gui all_match; else 'default'. All of them: docs/rewards.md.",
     )
     knowledge_base: str | None = flag(
@@ -104,6 +105,12 @@ class DataArguments:
             self.task_type = "kivqa" if self.knowledge_base else "default"
         if self.reward_method is None:
             self.reward_method = TASK_METHODS.get(self.task_type)
+
+    @property
+    def held_out_method(self) -> str | None:
+        """How rows of --eval_data_file_paths are scored that name no method: as all training files are; where these differ, as the task says. None means 'default'."""
+        methods = set(split_paths(self.reward_method or ""))
+        return methods.pop() if len(methods) == 1 else TASK_METHODS.get(self.task_type)
 
 
 @dataclass

@@ -285,9 +285,8 @@ def ensure_checked(
         )
         if data_args.eval_data_file_paths:
             folders = data_args.eval_image_folders or data_args.image_folders
-            methods = split_paths(data_args.reward_method or "")  # of the training files, if there are several
             held_out = open_inputs(
-                replace(data_args, reward_method=methods[0] if len(methods) == 1 else None),
+                replace(data_args, reward_method=data_args.held_out_method),
                 model_args,
                 data_file_paths=data_args.eval_data_file_paths,
                 image_folders=folders,
