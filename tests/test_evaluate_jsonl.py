@@ -188,3 +188,10 @@ def test_bad_flags_are_refused_before_anything_is_written(flags, tmp_path, chang
     with pytest.raises(InputError, match=message):
         evaluate_jsonl.main(arguments(flags | {"output_dir": tmp_path / "out"} | change))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("setting", ["no_passages", "gold_only", "gold_removed"])
+def test_settings_of_passages_want_a_knowledge_base(flags, tmp_path, setting):
+    without = {name: value for name, value in flags.items() if name != "knowledge_base"}
+    with pytest.raises(InputError, match=f"--settings {setting} chooses among passages, and without --knowledge_base"):
+        evaluate_jsonl.main(arguments(without | {"output_dir": tmp_path, "settings": f"normal,{setting}"}))

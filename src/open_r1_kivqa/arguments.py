@@ -379,7 +379,8 @@ class EvaluationArguments:
     max_new_tokens: int = flag(256, "Longest completion, in tokens.")
     seed: int = flag(42, "Seeds wrong images, the order of passages, the draw of --limit and the bootstrap.")
     overwrite: bool = flag(
-        False, "Start anew where the output folder holds predictions of another model, data or flags."
+        False,
+        "Start anew where the output folder holds predictions of another model, data or flags; those of the same evaluation are kept and completed.",
     )
 
     def __post_init__(self):

@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> dict:
 
     from open_r1_kivqa.data.checks import ensure_checked
 
-    refuse(model_args, args)
+    refuse(data_args, model_args, args)
     bad_rows = ensure_checked(data_args, model_args, has_judge=judge_args.judge_url is not None)
     return evaluate(data_args, model_args, judge_args, args, bad_rows)
 
@@ -48,7 +48,7 @@ def evaluate(
     from open_r1_kivqa.data.launch import once_per_launch
     from open_r1_kivqa.evaluation.baselines import baselines
     from open_r1_kivqa.evaluation.predict import judge_again
-    from open_r1_kivqa.evaluation.records import PREDICTIONS, claim, merge, read_finished, write_records
+    from open_r1_kivqa.evaluation.records import PREDICTIONS, claim, merge, read_finished, refuse_older, write_records
     from open_r1_kivqa.evaluation.settings import apply_setting, parse_settings, pictures_of
     from open_r1_kivqa.evaluation.summary import score_table, summarise
     from open_r1_kivqa.manifest import file_hash, read_manifest
@@ -90,6 +90,7 @@ def evaluate(
     def start() -> dict:
         claim(folder, write_manifest, overwrite=args.overwrite)
         finished = read_finished(folder)
+        refuse_older(finished)
         return {"pending": [job for job in jobs if job not in finished]}
 
     judge = judge_before_the_model(judge_args)
@@ -195,9 +196,9 @@ def rows_of_splits(rows, splits: str):
     return rows.subset([i for i, split in enumerate(found) if split in wanted])
 
 
-def refuse(model_args: VLMModelConfig, args: EvaluationArguments) -> None:
-    """InputError for what evaluation cannot use: flags of training, an adapter that isn't there."""
-    from open_r1_kivqa.evaluation.settings import parse_settings
+def refuse(data_args: DataArguments, model_args: VLMModelConfig, args: EvaluationArguments) -> None:
+    """InputError for what evaluation cannot use: flags of training, an adapter that isn't there, settings that take away what there is not."""
+    from open_r1_kivqa.evaluation.settings import SETTINGS, parse_settings
 
     for field in dataclasses.fields(model_args):
         if field.name not in MODEL_FLAGS and getattr(model_args, field.name) != field.default:
@@ -206,7 +207,11 @@ def refuse(model_args: VLMModelConfig, args: EvaluationArguments) -> None:
         raise InputError(
             f"--adapter_name_or_path {args.adapter_name_or_path} has no adapter_config.json: give the folder of a LoRA adapter."
         )
-    parse_settings(args.settings)
+    for setting in parse_settings(args.settings):
+        if SETTINGS[setting].level is not None and not data_args.knowledge_base:
+            raise InputError(
+                f"--settings {setting} chooses among passages, and without --knowledge_base there are none: leave it out, or name the knowledge base."
+            )
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from open_r1_kivqa.errors import InputError
-from open_r1_kivqa.evaluation.records import PREDICTIONS, RankFile, claim, discard, merge, read_finished
+from open_r1_kivqa.evaluation.records import PREDICTIONS, RankFile, claim, discard, merge, read_finished, refuse_older
 
 
 def record(id, setting="normal", **more):
@@ -49,6 +49,14 @@ def test_a_file_of_something_else_is_named(line, tmp_path):
     (tmp_path / PREDICTIONS).write_text(json.dumps(record("a")) + "\n" + line + "\n")
     with pytest.raises(InputError, match=f"{PREDICTIONS}:2 is no prediction; delete"):
         read_finished(tmp_path)
+
+
+def test_records_of_an_older_version_are_named():
+    names = ("prediction", "split", "question_type", "entity", "correct_strict", "correct_lenient", "format", "pick")
+    now = record("a", **dict.fromkeys((*names, "copy")))
+    refuse_older({("normal", "a"): now})
+    with pytest.raises(InputError, match="row 'b' under normal .* lacks 'copy': it was written by an older version"):
+        refuse_older({("normal", "a"): now, ("normal", "b"): record("b", **dict.fromkeys(names))})
 
 
 def manifest_of(content):

@@ -16,6 +16,8 @@ from ..manifest import differences, read_manifest, refuse_unusable_folder
 PREDICTIONS = "predictions.jsonl"
 
 Job = tuple[str, str]  # setting, row id
+MEASURED = ("prediction", "split", "question_type", "entity", "correct_strict", "correct_lenient", "format", "pick")
+MEASURED += ("copy",)
 
 
 # What may differ between the runs that fill one folder: it changes the pace, not the answers.
@@ -72,6 +74,16 @@ def read_finished(folder: Path) -> dict[Job, dict]:
                         f"{path}:{number} is no prediction; delete the file, and its rows are answered again."
                     ) from error
     return records
+
+
+def refuse_older(finished: dict[Job, dict]) -> None:
+    """InputError for records of an older version, which lack what is measured now."""
+    for (setting, id), record in finished.items():
+        missing = [name for name in MEASURED if name not in record]
+        if missing:
+            raise InputError(
+                f"The prediction of row {id!r} under {setting} in the output folder lacks {missing[0]!r}: it was written by an older version. Give another --output_dir, or delete the predictions there."
+            )
 
 
 def discard(folder: Path) -> None:
