@@ -68,12 +68,24 @@ def test_json_holds_every_problem(folder, capsys):
     assert len(report["problems"]) == 7 and report["problems"][3]["line"] == 4 and report["tokens"] is None
 
 
+def test_the_task_decides_the_method_as_in_training(folder, capsys):
+    rows = [row("in", answer="[0, 0, 56, 56]"), row("out", answer="[0, 0, 560, 560]"), row("none", answer="Paris")]
+    command = ["check", "--data_file_paths", write(folder / "a.jsonl", rows), "--image_folders", str(folder / "a")]
+    assert cli.main(command) == 0
+    assert cli.main([*command, "--task_type", "rec", "--reward_method", "exact"]) == 0
+    capsys.readouterr()
+    assert cli.main([*command, "--task_type", "rec"]) == 1
+    told = capsys.readouterr().out
+    assert told.startswith("box: 2\n") and "lies outside its image of 56 x 56 pixels" in told and "'Paris'" in told
+
+
 @pytest.mark.parametrize(
     "flags, words",
     [
         (["--image_folders", "a:b"], "--image_folders names 2 for 1 data file"),
         (["--reward_method", "exactly"], "Unknown reward method 'exactly'; known are default, exact, numeric"),
         (["--context_level", "all"], "all"),
+        (["--task_type", "recc"], "Prompt template recc does not exist; give one of default"),
         (["--model_name_or_path", "/none"], "/none"),
         (["--pixel_limit", "0"], "--pixel_limit 0"),
     ],

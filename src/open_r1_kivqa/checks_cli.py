@@ -20,7 +20,10 @@ def parser() -> argparse.ArgumentParser:
     data.add_argument(
         "--image_folders", default="", help="one for each data file, separated by ':', or a single one for all"
     )
-    data.add_argument("--reward_method", help="one for each data file, separated by ':', or a single one for all")
+    data.add_argument(
+        "--reward_method",
+        help="one for each data file, separated by ':', or a single one for all (default: by --task_type, as in training)",
+    )
     data.add_argument("--knowledge_base", help="jsonl file of articles that candidates and evidence must name")
     data.add_argument(
         "--pixel_limit",
@@ -45,7 +48,10 @@ def parser() -> argparse.ArgumentParser:
         default=MAX_COMPLETION_LENGTH,
         help="tokens that a prompt must leave free (default: %(default)s, as TRL)",
     )
-    tokens.add_argument("--task_type", help="prompt template (default: kivqa with a knowledge base, else default)")
+    tokens.add_argument(
+        "--task_type",
+        help="prompt template, which decides the reward method as well (default: kivqa with a knowledge base, else default)",
+    )
     tokens.add_argument("--system_prompt", help="in place of the template's; '' for none")
     tokens.add_argument(
         "--context_level", default="retrieved", help="which passages prompts show (default: %(default)s)"
@@ -84,8 +90,14 @@ def _check(flags: argparse.Namespace):
     from .data.shared import compare
     from .data.sources import open_sources, pair_sources
     from .knowledge.context import check_level
+    from .prompts import load_template
+    from .rewards.methods import TASK_METHODS
 
     check_level(flags.context_level)
+    if flags.task_type is not None:
+        load_template(flags.task_type)  # also where no model is there to count its tokens
+    if flags.reward_method is None:
+        flags.reward_method = TASK_METHODS.get(flags.task_type)
     inputs = open_inputs(
         flags,
         flags,
