@@ -163,6 +163,8 @@ def test_a_flag_of_ours_is_read_outside_its_definition_or_refused(name):
         (GRPO, ["--eval_steps", "0"], "--eval_steps 0"),
         (GRPO, ["--learning_rate", "nan"], "--learning_rate nan"),
         (GRPO, ["--temperature", "0"], "--temperature 0.0"),
+        (GRPO, ["--beta", "-0.1"], "--beta -0.1: at least 0"),
+        (GRPO, ["--sync_ref_model", "true"], "--sync_ref_model has no reference model to act on with --beta 0.0"),
         (GRPO, ["--seed", "-1"], "--seed -1: at least 0"),
         (GRPO, ["--loss_type", "gspo"], "--loss_type 'gspo' is unknown: give one of grpo"),
         (GRPO, ["--reward_weights", "1"], "1 numbers for the 2 rewards accuracy, format"),

@@ -229,6 +229,11 @@ class VLMGRPOConfig(OursInTrainer, GRPOConfig):
         self._before_stock_checks()
         refuse_below(self, 1, "num_iterations", "steps_per_generation", "generation_batch_size")
         refuse_below(self, 1, "max_completion_length", "eval_batch_size_greedy", "eval_max_rows")
+        refuse_below(self, 0, "beta")
+        if self.sync_ref_model and self.beta == 0:
+            raise InputError(
+                "--sync_ref_model has no reference model to act on with --beta 0.0 (the default; VLM-R1's is 0.04): give a --beta above 0, or leave the flag out."
+            )
         if not self.temperature > 0:
             raise InputError(f"--temperature {self.temperature}: a number above 0 is wanted.")
         if self.loss_type not in LOSS_TYPES:
