@@ -8,7 +8,7 @@ import pytest
 from open_r1_kivqa.arguments import DataArguments
 from open_r1_kivqa.data.checks import ensure_checked
 from open_r1_kivqa.errors import InputError
-from open_r1_kivqa.recipe import load_rows, refuse_too_few_rows
+from open_r1_kivqa.recipe import load_rows, refuse_too_few_rows, refuse_unsafe_training
 
 
 def write(path, ids, **more):
@@ -65,3 +65,9 @@ def test_rows_must_fill_one_batch():
     sft.dataloader_drop_last = True
     with pytest.raises(InputError, match="takes 8 different ones, .*--dataloader_drop_last"):
         refuse_too_few_rows(range(7), sft)
+
+
+def test_a_moving_reference_under_lora_is_refused():
+    model, training = SimpleNamespace(use_peft=True, dtype="float32"), SimpleNamespace(sync_ref_model=True)
+    with pytest.raises(InputError, match="--sync_ref_model has no reference model to move under LoRA"):
+        refuse_unsafe_training(model, training)

@@ -287,7 +287,7 @@ class VLMGRPOConfig(OursInTrainer, GRPOConfig):
             given, default = getattr(self, name), type(self).__dataclass_fields__[name].default
             if given not in (default, value):
                 raise InputError(
-                    f"--{name} {given} and --ptst {self.ptst}, which makes it {value}: leave one of them out."
+                    f"--{name} {given} and --ptst {self.ptst}, which makes it {value}: leave one of them out, or give --{name} {value}."
                 )
             setattr(self, name, value)
         return stages

@@ -57,10 +57,16 @@ def open_knowledge(data_args: DataArguments) -> KnowledgeBase | None:
 
 
 def refuse_unsafe_training(model_args: VLMModelConfig, training_args) -> None:
-    """Full fine-tuning of bf16 weights needs fp32 masters, which DeepSpeed's bf16 mode keeps and a plain AdamW does not.
+    """What would only fail after the model is loaded, or go wrong unseen.
+
+    Full fine-tuning of bf16 weights needs fp32 masters, which DeepSpeed's bf16 mode keeps and a plain AdamW does not.
 
     At lr 1e-6 an update is smaller than half the spacing of bf16 numbers near the weight, so it is rounded away and the model never learns.
     """
+    if model_args.use_peft and getattr(training_args, "sync_ref_model", False):
+        raise InputError(
+            "--sync_ref_model has no reference model to move under LoRA, where the reference is the model without its adapter: leave the flag out."
+        )
     half = model_args.dtype in ("bfloat16", "float16", "auto")
     if half and not model_args.use_peft and training_args.deepspeed is None:
         raise InputError(

@@ -314,3 +314,9 @@ def test_no_text_raises(text):
     assert len(find_boxes(scaled)) == len(find_boxes(text))
     json_items(text)
     has_box_format(say(text))
+
+
+def test_a_tiny_box_in_whole_numbers_keeps_something_in_it():
+    """One pixel of a wide photo is less than a thousandth of it; an empty box is nothing to learn."""
+    assert scale_boxes("[10, 10, 11, 11]", (1000 / 6000, 1000 / 4000), whole=True) == "[2, 2, 3, 3]"
+    assert scale_boxes("[5, 5, 5, 9]", (0.5, 0.5), whole=True) == "[2, 2, 2, 4]"  # empty as given

@@ -80,11 +80,19 @@ def scale_boxes(text: str, scale: tuple[float, float], *, whole: bool = False) -
     for found in find_boxes(text):
         box = [number * scale[i % 2] for i, number in enumerate(found.box)]
         if all(abs(number) <= FARTHEST for number in box):
-            written = [repr(round(number) if whole else number) for number in box]
+            written = [repr(number) for number in (_whole(box, found.box) if whole else box)]
             form = "[{}, {}, {}, {}]" if text[found.start] == "[" else "({},{}),({},{})"
             parts += [text[end : found.start], form.format(*written)]
             end = found.end
     return "".join([*parts, text[end:]])
+
+
+def _whole(box: list[float], unscaled: Box) -> list[int]:
+    """The box in whole numbers; one that has something in it keeps at least 1 on each side."""
+    rounded = [round(number) for number in box]
+    if is_box(unscaled):
+        rounded[2:] = [max(rounded[2], rounded[0] + 1), max(rounded[3], rounded[1] + 1)]
+    return rounded
 
 
 def iou(a: Box, b: Box) -> float:

@@ -35,7 +35,7 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
         numbers = part.strip().split(":")
         if len(numbers) != 3 or not all(number.strip().isascii() and number.strip().isdigit() for number in numbers):
             raise InputError(
-                f"--ptst: {part.strip()!r} is no stage: write steps:tokens:generations, as 100:4096:16,100:8192:8,100:16384:4."
+                f"--ptst: {part.strip()!r} is no stage: write steps:tokens:generations, as 100:4096:16,100:8192:8,100:16384:4 (in a yaml file in quotes)."
             )
         stages.append(Stage(*map(int, numbers)))
     largest = stages[0].num_generations
