@@ -15,7 +15,7 @@ from .data.samples import refuse_reserved
 from .errors import InputError
 from .knowledge.context import check_level
 from .rewards.methods import TASK_METHODS
-from .trainer.stages import Stage, longest_completion, parse_stages, refuse_unfit_stages, total_steps
+from .schedule import Stage, longest_completion, parse_stages, refuse_unfit_stages, total_steps
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")  # TRL's
 BEST = ("eval_accuracy", "eval_accuracy_strict", "eval_format")  # what greedy evaluation measures

@@ -16,7 +16,7 @@ from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed_without_
 from open_r1_kivqa.node_ties import watched
 from open_r1_kivqa.nodes import compare_nodes
 from open_r1_kivqa.rewards.arguments import RewardArguments
-from open_r1_kivqa.trainer.stages import longest_completion, parse_stages
+from open_r1_kivqa.schedule import longest_completion, parse_stages
 
 SHARED_JUDGE = "WARNING: the judge that rewards rows of method llm also scores the held-out ones: their accuracy may rise because the model learns to please it. Evaluate the end with another judge."
 FLAGS = (DataArguments, VLMModelConfig, CurriculumArguments, RewardArguments, VLMGRPOConfig)

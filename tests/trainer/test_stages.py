@@ -7,7 +7,7 @@ from grpo_run import config, letters_reward, losses, make_trainer, weights
 from training_rows import write_data
 
 from open_r1_kivqa.errors import InputError
-from open_r1_kivqa.trainer.stages import Stage, longest_completion, parse_stages, stage_at, total_steps
+from open_r1_kivqa.schedule import Stage, longest_completion, parse_stages, stage_at, total_steps
 
 VISION_R1 = "100:4096:16,100:8192:8,100:16384:4"
 SHORT = "2:4:4,2:7:2"

@@ -25,13 +25,14 @@ from ..curriculum.callback import CurriculumCallback
 from ..curriculum.curriculum import STATE_FILE, Curriculum
 from ..curriculum.observations import ObservationLog
 from ..prompts import decode_images
+from ..schedule import parse_stages
 from .checkpoints import KeepBest, ResumeMixin, SaveOnSigterm, read_marker
 from .curriculum_rows import CurriculumMixin
 from .dynamic_sampling import DynamicSamplingMixin
 from .progress import PhaseTimer
 from .rollout import ROW, Rollout, row_dataset
 from .sampler import EpochRepeatSampler
-from .stages import StageCallback, StagesMixin, parse_stages
+from .stages import StageCallback, StagesMixin
 from .vision_rows import DummyRowMixin, slice_vision
 
 ROLLOUT_STATE = "rollout.npz"
