@@ -13,13 +13,12 @@ from open_r1_kivqa.cold_start.endpoint import (
     Failure,
     Gate,
     Reply,
-    check_url,
-    key_named,
     read_reply,
     request_fields,
     seconds_told,
 )
 from open_r1_kivqa.errors import InputError
+from open_r1_kivqa.remote import check_url, key_named
 
 ASK = [{"role": "user", "content": "Hello"}]
 

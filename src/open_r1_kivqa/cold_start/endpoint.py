@@ -6,12 +6,9 @@ A try has a time limit as a whole: the client's own begins anew with every byte.
 import asyncio
 import email.utils
 import json
-import os
 import random
-import re
 import time
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from ..errors import InputError
 from ..rewards.extraction import completion_text
@@ -243,41 +240,6 @@ def seconds_told(retry_after: str | None) -> float | None:
 
 
 # Flags
-
-
-def check_url(flag: str, url: str) -> None:
-    """InputError for what is no base URL. One with a password in it is refused without being repeated."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        host = None
-    if host is None or parts.scheme not in ("http", "https"):
-        raise InputError(f"--{flag} is no http or https address: give one like http://localhost:8000/v1.")
-    if "@" in parts.netloc or parts.query or parts.fragment:
-        raise InputError(
-            f"--{flag} has a password, a query or a fragment in it: give the plain base URL, and the key by --{flag.removesuffix('_url')}_api_key_env."
-        )
-    if parts.path.rstrip("/").endswith("/completions"):
-        raise InputError(f"--{flag} {url} is the address of one call: leave /chat/completions out, it is added.")
-
-
-def key_named(flag: str, variable: str | None) -> str | None:
-    """The key that the environment variable holds, None if no variable is named; InputError, which never shows it, if it can be none."""
-    if variable is None:
-        return None
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):  # it may be a key, so it is not repeated
-        raise InputError(
-            f"--{flag} is not the name of an environment variable: put the key into one, as export MY_KEY=…, and give its name, MY_KEY."
-        )
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise InputError(f"The environment variable {variable}, which --{flag} names, is not set: put the key into it.")
-    if not (key.isascii() and key.isprintable() and " " not in key):
-        raise InputError(
-            f"The environment variable {variable} holds {len(key)} characters that are no key; put the key into it."
-        )
-    return key
 
 
 def request_fields(flag: str, given: str | None, defaults: dict[str, Any]) -> dict[str, Any]:

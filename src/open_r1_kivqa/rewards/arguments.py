@@ -5,10 +5,10 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from ..arguments import flag, refuse_below
 from ..errors import InputError
+from ..remote import check_url
 
 OURS = ("model", "messages", "stream", "n")  # fields of a request that --judge_request leaves alone
 MOST_OPEN = 1000  # connections that the client keeps at most
@@ -50,7 +50,7 @@ class JudgeArguments:
         if self.judge_url is None:
             self._refuse_flags_without_judge()
             return
-        self._check_url()
+        check_url("judge_url", self.judge_url)
         if not self.judge_model:
             raise InputError("--judge_model is missing: name the model that --judge_url serves and that judges.")
         if self.judge_api_key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.judge_api_key_env):
@@ -70,24 +70,6 @@ class JudgeArguments:
         for one in dataclasses.fields(JudgeArguments):
             if getattr(self, one.name) != one.default:
                 raise InputError(f"--{one.name} acts only with a judge: add --judge_url, or leave it out.")
-
-    def _check_url(self):
-        """InputError for what is no base URL. One with a password in it is refused without being repeated: flags are written into manifests."""
-        try:
-            url = urlsplit(self.judge_url)
-            host, _ = url.hostname, url.port
-        except ValueError:
-            host = None
-        if host is None or url.scheme not in ("http", "https"):
-            raise InputError("--judge_url is no http or https address: give one like http://localhost:8000/v1.")
-        if "@" in url.netloc or url.query or url.fragment:
-            raise InputError(
-                "--judge_url has a password, a query or a fragment in it: give the plain base URL, and the key by --judge_api_key_env."
-            )
-        if url.path.rstrip("/").endswith("/completions"):
-            raise InputError(
-                f"--judge_url {self.judge_url} is the address of one call: leave /chat/completions out, it is added."
-            )
 
     def _read_request(self) -> dict:
         fields = self.judge_request

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.manifest import read_manifest
+from open_r1_kivqa.remote import key_named
 from open_r1_kivqa.rewards.answer import normalise
 from open_r1_kivqa.rewards.judge_cache import VerdictFiles
 
@@ -127,7 +128,7 @@ class Judge:
         return cls(
             args.judge_url,
             args.judge_model,
-            key=None if args.judge_api_key_env is None else _key_in(args.judge_api_key_env),
+            key=key_named("judge_api_key_env", args.judge_api_key_env),
             timeout=args.judge_timeout,
             retries=args.judge_retries,
             concurrency=args.judge_concurrency,
@@ -264,20 +265,6 @@ class Judge:
         text = "".join(char if char.isprintable() else " " for char in text[:2000])
         text = " ".join(text.split())
         return (text.replace(self._key, "***") if self._key else text)[:300]
-
-
-def _key_in(variable: str) -> str:
-    """The key that the environment variable holds; InputError, which never shows it, if it can be none."""
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise InputError(
-            f"The environment variable {variable}, which --judge_api_key_env names, is not set: put the judge's key into it."
-        )
-    if not (key.isascii() and key.isprintable() and " " not in key):
-        raise InputError(
-            f"The environment variable {variable} holds {len(key)} characters that are no key; put the judge's key into it."
-        )
-    return key
 
 
 def settled(row: Question) -> float | None:
