@@ -219,7 +219,7 @@ def test_what_was_found_is_kept_until_the_file_changes(write, tmp_path, monkeypa
 
     with monkeypatch.context() as patch:  # nothing is worked out again
         patch.setattr(lines, "_find_lines", None)
-        patch.setattr(JsonLines, "_read_keys", None)
+        patch.setattr(JsonLines, "read_keys", None)
         patch.setattr(cache.hashlib, "file_digest", None)
         again = JsonLines(path)
         assert (again.keys("id"), again.source(1), again.content_hash) == (["a", "é"], f"{path}:3", digest)

@@ -76,27 +76,10 @@ class JsonLines:
         """
         self._check_unchanged(os.stat(self.path))
         kind = f"keys-1-{name}" if required else f"keys-1-{name}-if-any"
-        return _unpack(cached_arrays(self.path, kind, lambda: _pack(self._read_keys(name, required))))
+        return _unpack(cached_arrays(self.path, kind, lambda: _pack(self.read_keys(name, required=required))))
 
-    def key(self, i: int, name: str) -> str:
-        """The identifying field `name` of line `i`; `InputError` if it has none."""
-        return _key_of(self.raw(i), name, self.source(i))
-
-    @property
-    def content_hash(self) -> str:
-        """sha256 of the file."""
-        return content_hash(self.path)
-
-    def _open(self) -> mmap.mmap:
-        with open(self.path, "rb") as file:
-            self._check_unchanged(os.fstat(file.fileno()))
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-    def _check_unchanged(self, status: os.stat_result) -> None:
-        if (status.st_size, status.st_mtime_ns) != self._state:
-            raise InputError(f"{self.path} was changed while it was in use; start again with the file at rest.")
-
-    def _read_keys(self, name: str, required: bool) -> Iterator[str]:
+    def read_keys(self, name: str, *, required: bool = True) -> Iterator[str]:
+        """What `keys` gives, one after the other while the file is read: nothing is remembered or kept in memory."""
         # A key that opens its line is read without parsing the line, ten times faster.
         leading = re.compile(
             rb'\s*\{\s*"%s"\s*:\s*("[^"\\\x00-\x1f]+"|-?[1-9][0-9]*|0)\s*[,}]' % re.escape(name).encode()
@@ -118,6 +101,24 @@ class JsonLines:
                     if required:
                         raise
                     yield ""
+
+    def key(self, i: int, name: str) -> str:
+        """The identifying field `name` of line `i`; `InputError` if it has none."""
+        return _key_of(self.raw(i), name, self.source(i))
+
+    @property
+    def content_hash(self) -> str:
+        """sha256 of the file."""
+        return content_hash(self.path)
+
+    def _open(self) -> mmap.mmap:
+        with open(self.path, "rb") as file:
+            self._check_unchanged(os.fstat(file.fileno()))
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def _check_unchanged(self, status: os.stat_result) -> None:
+        if (status.st_size, status.st_mtime_ns) != self._state:
+            raise InputError(f"{self.path} was changed while it was in use; start again with the file at rest.")
 
 
 def _key_of(line: bytes, name: str, source: str) -> str:

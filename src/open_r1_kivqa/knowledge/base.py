@@ -1,6 +1,5 @@
 """The knowledge base: a jsonl file of articles, found by key without keeping them in memory."""
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -8,23 +7,31 @@ import numpy as np
 
 from ..data.cache import cached_arrays
 from ..data.lines import JsonLines
+from ..data.packed import sort_hashes, text_hash
 from ..errors import InputError
 
 
 @dataclass(frozen=True)
 class Passage:
-    """One section of an article: `key` is "article#section", `title` the article's, `section` the section's title."""
+    """One section of an article.
+
+    Attributes:
+        key: "article#section".
+        title, section: titles of the article and of the section.
+        image: absolute path of a picture to show before the text; None for none.
+    """
 
     key: str
     title: str
     section: str
     text: str
+    image: str | None = None
 
 
 class KnowledgeBase:
-    """Articles `{"key", "title", "url", "sections": [{"id", "title", "text"}], "images"}`, one a line.
+    """Articles `{"key", "title", "url", "sections": [{"id", "title", "text"}], "images", "aliases"}`, one a line.
 
-    Holds 32 bytes an article (line offsets, and hashes of the keys in order) and maps the file. Can be pickled.
+    Needs 32 bytes an article (line offsets, and hashes of the keys in order), memory-mapped for large files; an article is read when asked for. Can be pickled.
     """
 
     def __init__(self, lines: JsonLines, hashes: np.ndarray, order: np.ndarray):
@@ -35,7 +42,7 @@ class KnowledgeBase:
         """Index the articles by key (remembered for large files).
 
         Raises:
-            InputError: the file is missing or not jsonl, or an article has no key or another's.
+            InputError: the file is missing, empty or not jsonl, or an article has no key or another's.
         """
         lines = JsonLines(path)
         arrays = cached_arrays(lines.path, "articles-1", lambda: _index(lines))
@@ -66,12 +73,30 @@ class KnowledgeBase:
         found = self._find(article_key)
         return found is not None and _section(found[1], section_id) is not None
 
+    def has_article(self, key: str) -> bool:
+        """Whether this is the key of an article."""
+        return self._find(key) is not None
+
     def article(self, key: str) -> dict:
         """The article as it stands in the file; `InputError` if there is none."""
-        found = self._find(key)
-        if found is None:
-            raise InputError(f"{self.path} has no article {key!r}; add it or correct the key.")
-        return found[1]
+        return self._article(key)[1]
+
+    def article_at(self, i: int) -> dict:
+        """Article `i` in the file's order, 0 <= i < len."""
+        return self._lines.record(i)
+
+    def source(self, i: int) -> str:
+        """ "path:line" of article `i`."""
+        return self._lines.source(i)
+
+    def passages(self, key: str) -> list[Passage]:
+        """All passages of an article, in its order; `InputError` if there is no such article or its sections are not as they should be."""
+        line, article = self._article(key)
+        source = self._lines.source(line)
+        return [
+            Passage(f"{key}#{section['id']}", article.get("title", ""), section.get("title", ""), section["text"])
+            for section in article_sections(article, source)
+        ]
 
     def passage(self, key: str) -> Passage:
         """The passage "article#section"; `InputError` if there is none or it lacks its text."""
@@ -87,9 +112,15 @@ class KnowledgeBase:
             raise InputError(f"{self._lines.source(line)}: titles and `text` of passage {key!r} must be texts.")
         return Passage(key=key, title=title, section=heading, text=text)
 
+    def _article(self, key: str) -> tuple[int, dict]:
+        found = self._find(key)
+        if found is None:
+            raise InputError(f"{self.path} has no article {key!r}; add it or correct the key.")
+        return found
+
     def _find(self, key: str) -> tuple[int, dict] | None:
         """Line of an article and the article."""
-        wanted = _hash(key)
+        wanted = text_hash(key)
         i = int(np.searchsorted(self._hashes, np.uint64(wanted)))
         while i < len(self._hashes) and int(self._hashes[i]) == wanted:
             line = int(self._order[i])
@@ -100,25 +131,48 @@ class KnowledgeBase:
         return None
 
 
+def article_sections(article: dict, source: str) -> list[dict]:
+    """The sections of an article, checked: each has an `id` of its own within the article (a text or a whole number), a `text`, and perhaps a `title`; [] if it has none.
+
+    Args:
+        source: "path:line", named by the error.
+
+    Raises:
+        InputError: `title` is no text, or `sections` are of another form.
+    """
+    key, sections = article.get("key"), article.get("sections") or []
+    if not isinstance(article.get("title", ""), str):
+        raise InputError(f"{source}: `title` of article {key!r} is no text; write one or leave it out.")
+    if not isinstance(sections, list) or not all(map(_is_section, sections)):
+        raise InputError(
+            f'{source}: `sections` of article {key!r} must be a list like [{{"id": "0", "title": "", "text": "..."}}].'
+        )
+    ids = [str(section["id"]) for section in sections]
+    repeated = next((id for i, id in enumerate(ids) if id in ids[:i]), None)
+    if repeated is not None:
+        raise InputError(f"{source}: article {key!r} has two sections {repeated!r}; give each its own id.")
+    return sections
+
+
+def _is_section(value: object) -> bool:
+    if not isinstance(value, dict) or isinstance(value.get("id"), bool) or not isinstance(value.get("id"), str | int):
+        return False
+    return isinstance(value.get("title", ""), str) and isinstance(value.get("text"), str)
+
+
 def _index(lines: JsonLines) -> dict[str, np.ndarray]:
     """Hashes of the keys, sorted, and the line of each."""
-    keys = lines.keys("key")
-    hashes = np.fromiter((_hash(key) for key in keys), dtype=np.uint64, count=len(keys))
-    order = np.argsort(hashes, kind="stable")
-    hashes = hashes[order]
+    hashes, order = sort_hashes(map(text_hash, lines.read_keys("key")))
     seen: dict[str, int] = {}
     for i in np.flatnonzero(hashes[1:] == hashes[:-1]).tolist():
         for line in order[i : i + 2].tolist():
-            if seen.setdefault(keys[line], line) != line:
+            key = lines.key(line, "key")
+            if seen.setdefault(key, line) != line:
                 raise InputError(
-                    f"Article {keys[line]!r} is given twice, at {lines.source(seen[keys[line]])} and {lines.source(line)}; "
+                    f"Article {key!r} is given twice, at {lines.source(seen[key])} and {lines.source(line)}; "
                     f"keys must be unique."
                 )
-    return {"hashes": hashes, "order": order.astype(np.int64)}
-
-
-def _hash(key: str) -> int:
-    return int.from_bytes(hashlib.blake2b(key.encode("utf-8"), digest_size=8).digest(), "little")
+    return {"hashes": hashes, "order": order}
 
 
 def _section(article: dict, id: str) -> dict | None:
