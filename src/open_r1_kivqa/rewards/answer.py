@@ -175,10 +175,7 @@ def numeric(answer: str, sample: Sample) -> float | None:
             return None
     if too_long(answer, written) or len(answer.split()) > MAX_NUMERIC_WORDS:
         return 0.0
-    if any(
-        sign.search(plain(answer)) and not any(sign.search(plain(text)) for text in written)
-        for sign in ALTERNATIVES.values()
-    ):
+    if hedges(answer, written):
         return 0.0
     given = numbers(answer)
     if not given:
@@ -187,6 +184,14 @@ def numeric(answer: str, sample: Sample) -> float | None:
         return float(given in references)
     low, high = sample.answers["range"]
     return float(len(given) <= 2 and given == sorted(given) and all(low <= number <= high for number in given))
+
+
+def hedges(answer: str, references: Iterable[str]) -> bool:
+    """Whether the answer gives alternatives, by one of "or", "/", "|", ";" that no reference has."""
+    answer, references = plain(answer), [plain(text) for text in references]
+    return any(
+        sign.search(answer) and not any(sign.search(text) for text in references) for sign in ALTERNATIVES.values()
+    )
 
 
 def default(answer: str, sample: Sample) -> float | None:

@@ -14,6 +14,7 @@ from .boxes import iou_score, scale_boxes
 from .choice import mcq, yes_no
 from .detection import od_ap, od_ap50, od_length, weighted_sum
 from .maths import math
+from .official import evqa, infoseek, viquae
 from .text import all_match, similarity
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ METHODS: dict[str, Callable[[str, Sample], float | None]] = {
     "numeric": numeric,
     "similarity": similarity,
     "all_match": all_match,
+    "infoseek": infoseek,
+    "evqa": evqa,
+    "viquae": viquae,
     "mcq": mcq,
     "yes_no": yes_no,
     "math": math,
