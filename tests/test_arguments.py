@@ -12,7 +12,6 @@ from open_r1_kivqa import entry
 from open_r1_kivqa.arguments import (
     LOSS_TYPES,
     DataArguments,
-    EvaluationArguments,
     VLMGRPOConfig,
     VLMModelConfig,
     VLMSFTConfig,
@@ -20,6 +19,7 @@ from open_r1_kivqa.arguments import (
 from open_r1_kivqa.curriculum.arguments import CurriculumArguments
 from open_r1_kivqa.entry import parse_some
 from open_r1_kivqa.errors import InputError
+from open_r1_kivqa.evaluation.arguments import EvaluationArguments
 from open_r1_kivqa.rewards.arguments import JudgeArguments, RewardArguments
 
 SOURCE = Path(__file__).parents[1] / "src" / "open_r1_kivqa"

@@ -1,6 +1,6 @@
 """All flags of the library, as dataclasses for TRL's parser: the same names on the command line and in yaml.
 
-`DataArguments` and `VLMModelConfig` serve every entry; each entry adds one more: `VLMGRPOConfig` (TRL's GRPOConfig), `VLMSFTConfig` (TRL's SFTConfig) or `EvaluationArguments`. What TRL and transformers offer
+`DataArguments` and `VLMModelConfig` serve every entry; training adds one more: `VLMGRPOConfig` (TRL's GRPOConfig) or `VLMSFTConfig` (TRL's SFTConfig), and evaluation its own (evaluation/arguments.py). What TRL and transformers offer
 keeps their name, default and meaning; a flag of ours or of VLM-R1 either acts or is refused with a reason.
 """
 
@@ -367,30 +367,6 @@ class VLMSFTConfig(OursInTrainer, SFTConfig):
         self.remove_unused_columns = False  # the collator reads columns that no model signature names
         super().__post_init__()
         self._after_stock_checks()
-
-
-@dataclass
-class EvaluationArguments:
-    """Flags of evaluate_jsonl.py beside `DataArguments` and `VLMModelConfig`."""
-
-    output_dir: str = flag("outputs/evaluation", "Folder of predictions.jsonl, summary.json and manifest.json.")
-    adapter_name_or_path: str | None = flag(None, "LoRA adapter on top of --model_name_or_path.")
-    settings: str = flag(
-        "normal", "Settings, separated by ',': normal, no_image, wrong_image, no_passages, gold_only, gold_removed."
-    )
-    splits: str = flag("", "Only rows of these splits, separated by ','; default: all.")
-    limit: int | None = flag(None, "At most so many rows, drawn once with --seed.")
-    batch_size: int = flag(32, "Prompts per process in one batch.")
-    max_new_tokens: int = flag(256, "Longest completion, in tokens.")
-    seed: int = flag(42, "Seeds wrong images, the order of passages, the draw of --limit and the bootstrap.")
-    overwrite: bool = flag(
-        False,
-        "Start anew where the output folder holds predictions of another model, data or flags; those of the same evaluation are kept and completed.",
-    )
-
-    def __post_init__(self):
-        refuse_below(self, 1, "batch_size", "max_new_tokens", "limit")
-        refuse_below(self, 0, "seed")
 
 
 def world_size() -> int:

@@ -13,12 +13,13 @@ import os
 from contextlib import contextmanager
 from pathlib import Path
 
-from open_r1_kivqa.arguments import DataArguments, EvaluationArguments, VLMModelConfig, world_size
+from open_r1_kivqa.arguments import DataArguments, VLMModelConfig, world_size
 from open_r1_kivqa.entry import parse, run
 from open_r1_kivqa.errors import InputError
+from open_r1_kivqa.evaluation.arguments import EvaluatedModel, EvaluationArguments
 from open_r1_kivqa.rewards.arguments import JudgeArguments
 
-FLAGS = (DataArguments, VLMModelConfig, JudgeArguments, EvaluationArguments)
+FLAGS = (DataArguments, EvaluatedModel, JudgeArguments, EvaluationArguments)
 MODEL_FLAGS = ("model_name_or_path", "model_revision", "dtype", "attn_implementation")
 MODEL_FLAGS += ("min_pixels", "max_pixels", "max_anyres_num")
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from open_r1_kivqa.arguments import DataArguments, EvaluationArguments, VLMModelConfig
+from open_r1_kivqa.arguments import DataArguments, VLMModelConfig
 from open_r1_kivqa.cli import main
 from open_r1_kivqa.data.samples import parse_row
 from open_r1_kivqa.entry import parse
+from open_r1_kivqa.evaluation.arguments import EvaluationArguments
 from open_r1_kivqa.rewards.boxes import box_problem
 from open_r1_kivqa.rewards.methods import score
 

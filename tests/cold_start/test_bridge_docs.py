@@ -51,7 +51,7 @@ def test_every_rule_is_on_the_page():
     code = "".join((SOURCE / name).read_text() for name in ("rules.py", "bridge.py"))
     rules = set(re.findall(r'(?:Drop|Outcome)\(\s*"\w+", "(\w+)"', code)) | {"blind", "source_text", "provided_text"}
     assert {"other_answer", "form", "judge", "no_image"} <= rules
-    failures = set(re.findall(r'Failure\(\s*"([a-z ]+)"', (SOURCE / "endpoint.py").read_text()))
+    failures = set(re.findall(r'Failure\(\s*"([a-z ]+)"', (SOURCE.parent / "endpoint.py").read_text()))
     assert {"timeout", "no connection", "given up"} <= failures
     assert rules | failures <= named
     assert set(OUTCOMES) - {"kept"} <= named

@@ -8,7 +8,7 @@ import time
 import pytest
 from scripted_endpoint import completion
 
-from open_r1_kivqa.cold_start.endpoint import (
+from open_r1_kivqa.endpoint import (
     Endpoint,
     Failure,
     Gate,

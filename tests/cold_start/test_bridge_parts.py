@@ -10,10 +10,10 @@ import threading
 import pytest
 
 from open_r1_kivqa.cold_start.answers import AnswerFiles, request_key
-from open_r1_kivqa.cold_start.endpoint import Reply
 from open_r1_kivqa.cold_start.progress import RowProgress, time_left
 from open_r1_kivqa.cold_start.scoring import Scorer
 from open_r1_kivqa.data.samples import parse_row
+from open_r1_kivqa.endpoint import Reply
 
 ASK = [{"role": "user", "content": "Hello"}]
 

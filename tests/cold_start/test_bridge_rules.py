@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from open_r1_kivqa.cold_start import rules
-from open_r1_kivqa.cold_start.endpoint import Reply
 from open_r1_kivqa.cold_start.prompt_files import load_prompts, reword
+from open_r1_kivqa.endpoint import Reply
 from open_r1_kivqa.rewards.format import has_format
 
 REWORDING = load_prompts(None).replacements

@@ -1,7 +1,5 @@
 """A model behind an OpenAI-compatible server, such as `vllm serve`: the same messages and pixels, its own chat template."""
 
-import base64
-import io
 import json
 import os
 import re
@@ -9,8 +7,8 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from ..data.images import load_image
 from ..errors import InputError
+from ..protocol import request_messages
 from .reply import CUT, DONE, STOPPED, Completion, Sampling
 
 OURS = ("model", "messages", "stream", "stream_options", "n")  # fields of a request that --request leaves alone
@@ -79,7 +77,7 @@ class Server:
         try:
             with self._client.chat.completions.create(
                 model=self._model,
-                messages=[_message(message) for message in prompt],
+                messages=request_messages(prompt),
                 stream=True,
                 stream_options={"include_usage": True},
                 extra_body=self._fields,
@@ -114,25 +112,6 @@ class Server:
         reason = " ".join(reason[:2000].split())
         reason = reason.replace(self._key, "***") if self._key else reason
         return f"The server at {self._url} gave no reply of {self._model!r}: {reason[:300]}"
-
-
-def _message(message: dict) -> dict:
-    """A message of `build_prompt` as the protocol has it; what is text alone becomes one string, which servers without pictures know too."""
-    blocks = message["content"]
-    if all(block["type"] == "text" for block in blocks):
-        return {"role": message["role"], "content": "".join(block["text"] for block in blocks)}
-    return {"role": message["role"], "content": [_block(block) for block in blocks]}
-
-
-def _block(block: dict) -> dict:
-    if block["type"] == "text":
-        return block
-    file = io.BytesIO()
-    load_image(block["image"]).save(
-        file, "PNG"
-    )  # upright, in RGB and without loss: the pixels that a model in this process gets
-    data = base64.b64encode(file.getvalue()).decode()
-    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
 
 
 def _reasoning(delta) -> str:

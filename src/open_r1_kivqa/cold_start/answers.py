@@ -12,8 +12,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from ..endpoint import Reply
 from ..errors import InputError
-from .endpoint import Reply
 
 ANSWER = re.compile(rb'\{"key": "([0-9a-f]{32})", ')  # how a line begins; the rest is parsed when it is asked for
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..data.images import image_size
 from ..data.samples import Sample
+from ..endpoint import Endpoint, Failure, Reply
 from ..knowledge.base import KnowledgeBase, Passage
 from ..knowledge.context import choose_passages
 from ..rewards.answer import normalise
@@ -18,7 +19,6 @@ from ..rewards.format import has_format
 from ..rewards.methods import BOX_METHODS
 from . import rules
 from .answers import AnswerFiles, request_key
-from .endpoint import Endpoint, Failure, Reply
 from .pictures import Pictures, tiny_picture
 from .prompt_files import Prompts, reword
 from .scoring import Scorer

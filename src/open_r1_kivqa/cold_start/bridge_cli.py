@@ -216,9 +216,9 @@ async def _alone(first, *models) -> None:
 
 def _models(flags: argparse.Namespace, answers, pictures):
     """Both models, and what checks their endpoints: once, however often and from wherever it is awaited."""
+    from ..endpoint import Endpoint, Gate, request_fields
     from ..remote import key_named
     from .bridge import Asking
-    from .endpoint import Endpoint, Gate, request_fields
 
     gates = {url: Gate(flags.concurrency) for url in (flags.mllm_url, flags.reasoner_url)}
     models = []
@@ -255,9 +255,9 @@ def _models(flags: argparse.Namespace, answers, pictures):
 
 def _judge(flags: argparse.Namespace):
     """The judge of rows of method llm, with its verdicts beside the answers; None without --judge_url."""
+    from ..endpoint import request_fields
     from ..remote import key_named
     from ..rewards.judge import Judge
-    from .endpoint import request_fields
 
     if flags.judge_url is None:
         return None
@@ -289,10 +289,10 @@ def _chosen(numbers: list[int], limit: int | None, seed: int) -> list[int]:
 
 def _check(flags: argparse.Namespace) -> None:
     """InputError for flags that cannot be used, before anything is read; fills in what others decide."""
+    from ..endpoint import MOST_OPEN
     from ..knowledge.context import check_level
     from ..remote import check_url
     from ..rewards.methods import TASK_METHODS
-    from .endpoint import MOST_OPEN
 
     for name, lowest in (
         ("concurrency", 1), ("retries", 0), ("attempts", 1), ("max_image_pixels", 1), ("num_passages", 1), ("limit", 1)

@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass
 
 from ..data.samples import RESERVED
+from ..endpoint import Reply
 from ..rewards.answer import normalise
 from ..rewards.extraction import FORM_TAG, answer_blocks, strict_answer, think_text
 from ..rewards.format import has_format
-from .endpoint import Reply
 
 # ------------------------------------------------------------------------------------------------------------ questions
 

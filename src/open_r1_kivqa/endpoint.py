@@ -10,8 +10,8 @@ import random
 import time
 from typing import Any, NamedTuple
 
-from ..errors import InputError
-from ..rewards.extraction import completion_text
+from .errors import InputError
+from .rewards.extraction import completion_text
 
 MOST_OPEN = 1000  # connections that the client keeps at most
 LEAST_PATIENCE = 8  # requests in a row that may fail before an endpoint is given up, or the concurrency if that is more
@@ -84,14 +84,27 @@ class Endpoint:
         timeout: seconds for one try, all of it.
         retries: further tries after no connection, a timeout, a body that is cut off or no chat completion, or status 408, 409, 425, 429, 5xx.
         gate: shared with another endpoint of the same address.
+        may_be_empty: whether a reply without any text is a reply, as it is of a model that is being measured. Default: a failed try.
 
     Attributes:
         tried: requests sent so far, each try counted. last_failure: words of the last request that failed.
     """
 
-    def __init__(self, name: str, url: str, model: str, *, key: str | None, timeout: float, retries: int, gate: Gate):
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        model: str,
+        *,
+        key: str | None,
+        timeout: float,
+        retries: int,
+        gate: Gate,
+        may_be_empty: bool = False,
+    ):
         self.name, self.url, self.model = name, url, model
         self.timeout, self.retries, self.gate = timeout, retries, gate
+        self.may_be_empty = may_be_empty
         self.tried = 0
         self.last_failure = ""
         self._key = key
@@ -182,7 +195,7 @@ class Endpoint:
             return Failure("no connection", self._words(f"no connection ({error.__cause__ or error})"), again=True)
         except Exception as error:  # whatever a reply makes the client stumble over (its encoding, say) is this request's failure; the report counts it by name
             return Failure(type(error).__name__, self._words(f"{type(error).__name__}: {error}"), again=True)
-        return read_reply(body)
+        return read_reply(body, may_be_empty=self.may_be_empty)
 
     def _status(self, status: int, response) -> Failure:
         words = self._words(f"status {status}: {response.text}")
@@ -198,8 +211,8 @@ class Endpoint:
         return (text.replace(self._key, "***") if self._key else text)[:300]
 
 
-def read_reply(body: bytes) -> Reply | Failure:
-    """The first choice of a chat completion. A reply without any text, reasoning or refusal is a failure, unless its length was used up."""
+def read_reply(body: bytes, *, may_be_empty: bool = False) -> Reply | Failure:
+    """The first choice of a chat completion. A reply without any text, reasoning or refusal is a failure, unless its length was used up or it `may_be_empty`."""
     try:
         record = json.loads(body)
         choice = record["choices"][0]
@@ -214,7 +227,8 @@ def read_reply(body: bytes) -> Reply | Failure:
     end = end if isinstance(end, str) else "stop"
     if end == "error":
         return Failure("error", "the endpoint broke off with an error", again=True)
-    if not (text.strip() or reasoning.strip() or refusal.strip()) and end not in ("length", "content_filter"):
+    empty = not (text.strip() or reasoning.strip() or refusal.strip())
+    if empty and not may_be_empty and end not in ("length", "content_filter"):
         return Failure("empty reply", "the reply holds no text", again=True)
     counts = [count if isinstance(count, int) and not isinstance(count, bool) else None for count in counts]
     return Reply(text, reasoning, end, refusal, *counts)
