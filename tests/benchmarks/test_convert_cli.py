@@ -16,7 +16,7 @@ def test_help_of_a_benchmark(name, capsys):
     with pytest.raises(SystemExit) as stop:
         main([name, "--help"])
     text = capsys.readouterr().out
-    assert stop.value.code == 0 and "--output OUTPUT" in text and "--skip_bad" in text
+    assert stop.value.code == 0 and "--output OUTPUT" in text
 
 
 @pytest.mark.parametrize("argv", [[], ["none"], ["rec"], ["rec", "--inp", "x", "--output", "y"]])

@@ -1,5 +1,6 @@
-"""What the readers of benchmark files share: reading JSON, naming bad items, making ids unique, checking rows, writing them."""
+"""What `rec` and `ovd` share, whose files are small: their flags, reading JSON, naming bad items, making ids unique, checking rows, writing them."""
 
+import argparse
 import json
 import os
 from collections import Counter
@@ -14,6 +15,23 @@ from ..errors import InputError
 from ..rewards.boxes import box_problem
 
 EXAMPLES = 10  # bad items that an error names
+
+
+def add_item_flags(flags: argparse.ArgumentParser) -> None:
+    """The flags that both commands have."""
+    flags.add_argument("--split", help="name of the rows' split (default: the output's name without .jsonl)")
+    flags.add_argument(
+        "--image_root",
+        help="folder of the images; if given, each must be there and have the size that the benchmark says",
+    )
+    flags.add_argument("--skip_bad", action="store_true", help="leave out items that cannot be used, and say how many")
+
+
+def check_item_flags(flags: argparse.Namespace) -> None:
+    """Fills in `split`; InputError if the image folder is none."""
+    if flags.image_root and not os.path.isdir(flags.image_root):
+        raise InputError(f"--image_root {flags.image_root} is no folder; give the one that the images lie in.")
+    flags.split = flags.split or os.path.basename(flags.output).removesuffix(".jsonl")
 
 
 def read_file(path: str) -> Any:
@@ -132,8 +150,8 @@ def checked(row: dict, size: tuple[int, int] | None, image_root: str | None, sou
     return row
 
 
-def write_rows(path: str, rows: list[dict]) -> None:
-    """One row a line, written aside and then renamed; InputError where that can't be."""
+def write_rows(path: str, rows: list[dict], left_out: int) -> list[str]:
+    """One row a line, written aside and then renamed; says how many, and how many items were left out. InputError where that can't be."""
     aside = Path(f"{path}.part")
     try:
         with open(aside, "w", encoding="utf-8") as file:
@@ -145,6 +163,7 @@ def write_rows(path: str, rows: list[dict]) -> None:
         raise InputError(
             f"--output {path} cannot be written ({error.strerror}); name a file in a folder that is there."
         ) from error
+    return [f"{path}: {len(rows):,} rows" + (f"; {left_out:,} bad items left out" if left_out else "")]
 
 
 def _is_finite(value: Any) -> bool:

@@ -12,7 +12,18 @@ from typing import Any
 
 from ..data.samples import IMAGE_MARKER
 from ..errors import InputError
-from .items import checked, four_numbers, gather, item_id, read_file, relative_image, size_of
+from .items import (
+    add_item_flags,
+    check_item_flags,
+    checked,
+    four_numbers,
+    gather,
+    item_id,
+    read_file,
+    relative_image,
+    size_of,
+    write_rows,
+)
 
 METHODS = ("od_ap", "od_ap50", "odLength", "weighted_sum")
 LABELS = ("auto", "all", "present")
@@ -31,10 +42,12 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         "--reward_method", choices=METHODS, default="od_ap", help="how answers are scored (default: %(default)s)"
     )
+    add_item_flags(flags)
 
 
-def convert(flags: argparse.Namespace) -> tuple[list[dict], int]:
-    """The rows, and how many images were left out as bad. Raises InputError for a file, an image or an annotation that can't be used."""
+def convert(flags: argparse.Namespace) -> list[str]:
+    """Writes the rows, and says how many. Raises InputError for a file, an image or an annotation that can't be used."""
+    check_item_flags(flags)
     path, data = flags.annotations, read_file(flags.annotations)
     parts = [data.get(name) for name in ("images", "annotations", "categories")] if isinstance(data, dict) else []
     if not parts or not all(isinstance(part, list) and all(isinstance(one, dict) for one in part) for part in parts):
@@ -60,7 +73,7 @@ def convert(flags: argparse.Namespace) -> tuple[list[dict], int]:
         for number, image in enumerate(images)
         if labels != "present" or not all(one.get("iscrowd") for _, one in by_image[image["id"]])
     )
-    return gather(makers, path=path, skip_bad=flags.skip_bad)
+    return write_rows(flags.output, *gather(makers, path=path, skip_bad=flags.skip_bad))
 
 
 def _row(

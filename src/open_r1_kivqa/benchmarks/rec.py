@@ -12,7 +12,18 @@ from typing import Any
 
 from ..data.samples import IMAGE_MARKER
 from ..errors import InputError
-from .items import checked, four_numbers, gather, item_id, read_file, relative_image, size_of
+from .items import (
+    add_item_flags,
+    check_item_flags,
+    checked,
+    four_numbers,
+    gather,
+    item_id,
+    read_file,
+    relative_image,
+    size_of,
+    write_rows,
+)
 
 THOUSAND = (1000, 1000)
 
@@ -20,17 +31,19 @@ THOUSAND = (1000, 1000)
 def add_flags(flags: argparse.ArgumentParser) -> None:
     """The command's own flags."""
     flags.add_argument("--input", required=True, help="JSON file, refcoco_val.json for example")
+    add_item_flags(flags)
 
 
-def convert(flags: argparse.Namespace) -> tuple[list[dict], int]:
-    """The rows, and how many items were left out. Raises InputError for a file or an item that can't be used."""
+def convert(flags: argparse.Namespace) -> list[str]:
+    """Writes the rows, and says how many. Raises InputError for a file or an item that can't be used."""
+    check_item_flags(flags)
     items = read_file(flags.input)
     if isinstance(items, dict) and "annotations" in items:
         raise InputError(f"{flags.input} holds COCO annotations; convert it with `kivqa convert ovd --annotations`.")
     if not isinstance(items, list):
         raise InputError(f"{flags.input} holds no JSON list; give a file of VLM-R1's rec_jsons_processed.")
     makers = (partial(_row, item, number, flags) for number, item in enumerate(items))
-    return gather(makers, path=flags.input, skip_bad=flags.skip_bad)
+    return write_rows(flags.output, *gather(makers, path=flags.input, skip_bad=flags.skip_bad))
 
 
 def _row(item: Any, number: int, flags: argparse.Namespace) -> dict:

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,6 +25,8 @@ def cache_folder() -> Path:
 def cached_arrays(path: str, name: str, build: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """`build()`, remembered for the file as it is now: by absolute path, size and time of change.
 
+    What was remembered comes memory-mapped and read-only: only the parts that are used take memory, once for all processes of a machine.
+
     Args:
         path: the file that the arrays describe.
         name: what they are; part of the key, so raise it when their meaning changes.
@@ -33,13 +36,12 @@ def cached_arrays(path: str, name: str, build: Callable[[], dict[str, np.ndarray
     if status.st_size < SMALLEST_CACHED:
         return build()
     key = f"{os.path.abspath(path)}\n{status.st_size}\n{status.st_mtime_ns}\n{name}"
-    entry = cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()}.npz"
-    if entry.exists():
-        with np.load(entry, allow_pickle=False) as arrays:
-            return dict(arrays)
+    entry = cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()}.arrays"
+    if entry.is_dir():
+        return {file.stem: _mapped(file) for file in entry.glob("*.npy")}
     arrays = build()
     if time.time() - status.st_mtime > SETTLED:
-        _store(entry, arrays)
+        _store_folder(entry, arrays)
     return arrays
 
 
@@ -53,8 +55,31 @@ def content_hash(path: str) -> str:
     return cached_arrays(path, "sha256", build)["sha256"].tobytes().hex()
 
 
-def _store(entry: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write aside, then rename: several ranks may store the same entry at once."""
+def _mapped(file: Path) -> np.ndarray:
+    return np.load(file, mmap_mode="r", allow_pickle=False).view(
+        np.ndarray
+    )  # an element of a memmap takes ten times as long
+
+
+def _store_folder(entry: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Keeps arrays as a folder of npy files, which can be mapped: written aside, then renamed."""
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(dir=entry.parent, suffix=".part"))
+        for name, array in arrays.items():
+            np.save(aside / f"{name}.npy", array)
+        try:
+            os.rename(aside, entry)
+        except OSError:
+            if not entry.is_dir():
+                raise
+            shutil.rmtree(aside)  # another rank was first
+    except OSError as error:  # the run can go on, only slower
+        logger.warning("Cannot cache in %s (%s); set KIVQA_CACHE to a folder that can be written.", entry.parent, error)
+
+
+def store_arrays(entry: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Keeps arrays as an npz file: written aside, then renamed, since several ranks may store the same entry at once. A folder that can't be written is only warned of."""
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=entry.parent, suffix=".part", delete=False) as file:

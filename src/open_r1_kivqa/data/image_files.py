@@ -1,0 +1,201 @@
+"""The image files below some folders, found by id: one walk over the folders, remembered until one of them changes.
+
+An image's id is its file name without the extension: Google Landmarks (`a/b/c/abc….jpg`), OVEN (`oven_04000000.jpg` in numbered folders) and iNaturalist (in category folders) are all laid
+out so. Where a benchmark's ids are other names, a JSON file says which file each one is (image_names.py).
+
+    files = ImageFiles.scan(["/data/inat", "/data/landmarks"], inat_json=["train.json"])
+    files.find("4dcd27a2c5bd4fd5", "landmarks")  # "landmarks/train/4/d/c/4dcd27a2c5bd4fd5.jpg", below files.folder; None if there is none
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..errors import InputError
+from .cache import SETTLED, cache_folder, store_arrays
+from .image_names import ImageNames, find_name
+from .packed import Texts, places, sort_hashes, text_hash
+
+EXTENSIONS = frozenset(".jpg .jpeg .jpe .jfif .png .webp .gif .bmp .tif .tiff .ppm .pgm .jp2 .avif".split())
+DATASETS = ("inaturalist", "landmarks", "oven", "")
+
+
+class ImageFiles:
+    """Images by id. In memory a file takes the length of its name and 28 bytes.
+
+    Attributes:
+        roots: the folders that were walked, absolute.
+        folder: their common folder, absolute. Paths are relative to it, so this is what to give as --image_folders.
+    """
+
+    def __init__(self, roots: list[str], arrays: dict[str, np.ndarray], names: dict[str, Sequence[ImageNames]]):
+        self.roots, self.folder = roots, os.path.commonpath(roots)
+        self._folders = list(Texts(arrays["folders"], arrays["folder_ends"]))
+        self._names = Texts(arrays["names"], arrays["name_ends"])
+        self._folder_of, self._hashes, self._order = arrays["folder_of"], arrays["hashes"], arrays["order"]
+        self._names_of = names
+        self._duplicates: list[list[str]] | None = None
+
+    @classmethod
+    def scan(cls, roots: Sequence[str], id2path: str | None = None, inat_json: Sequence[str] = ()) -> "ImageFiles":
+        """Walks the folders, or takes what the last walk found.
+
+        Links to folders are followed, and each folder is entered once. The last walk, kept in the cache folder (data/cache.py), holds as long as the same roots are given and no folder
+        below them has another time of change, which every file that comes, goes or gets another name leaves on its folder. A walk less than two seconds after a change isn't kept.
+
+        Args:
+            roots: folders; one that lies in another counts once.
+            id2path: JSON file that gives each OVEN id its path (`oven_id2path.json`).
+            inat_json: iNaturalist's own JSON files (`train.json`, `val.json`; `images: [{"id", "file_name"}]`), or files with an object of ids and paths. The first that has an id counts.
+
+        Raises:
+            InputError: a root is no folder or can't be read, no image lies below them, or a JSON file has another form.
+        """
+        roots = [os.path.abspath(root) for root in roots]
+        if not roots:
+            raise InputError("No image folder was given; name one or several, separated by ':'.")
+        for root in roots:
+            if not os.path.isdir(root):
+                raise InputError(f"Image folder {root} does not exist; give the folder that the images lie below.")
+        names = {"oven": [ImageNames.read(id2path)] if id2path else []}
+        names["inaturalist"] = [ImageNames.read(path) for path in inat_json]
+        arrays = _last_walk(roots)
+        if not len(arrays["order"]):
+            raise InputError(f"No image lies below {':'.join(roots)}; give the folders of the unpacked images.")
+        return cls(roots, arrays, names)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[str]:
+        """All paths, in no order that means something."""
+        return (self._path(i) for i in range(len(self)))
+
+    def find(self, id: str, dataset: str = "") -> str | None:
+        """Path of an image relative to `folder`; None if there is none.
+
+        The extension and the case of letters may differ. Of several files the one that ends in the id as given goes first, then one in the dataset's own layout, then the first in
+        alphabetical order.
+
+        Args:
+            id: file name with or without its extension, or the end of a path.
+            dataset: "landmarks" prefers `a/b/c/abc….jpg`; "inaturalist" and "oven" find the file's name in the JSON files given for them, and where they don't have the id take it for the
+                name; "" takes the id for the name.
+        """
+        if dataset not in DATASETS:
+            raise ValueError(f"dataset {dataset!r} is none of {DATASETS}")
+        named = find_name(self._names_of.get(dataset, ()), id)
+        return self._best(id if named is None else named, dataset)
+
+    @property
+    def duplicates(self) -> list[list[str]]:
+        """For each id that several files have their paths, in alphabetical order; worked out at the first use."""
+        if self._duplicates is None:
+            groups: dict[str, set[str]] = {}
+            for place in np.flatnonzero(self._hashes[1:] == self._hashes[:-1]).tolist():
+                for i in self._order[place : place + 2].tolist():
+                    groups.setdefault(_stem(self._names[i]).lower(), set()).add(self._path(i))
+            self._duplicates = sorted(sorted(paths) for paths in groups.values() if len(paths) > 1)
+        return self._duplicates
+
+    def _best(self, wanted: str, dataset: str) -> str | None:
+        wanted = os.path.normpath(wanted).lstrip("/")
+        stem = _stem(os.path.basename(wanted))
+        layout = "/".join([*stem[:3], stem]) if dataset == "landmarks" else wanted
+
+        def rank(path: str) -> tuple:
+            without = os.path.join(os.path.dirname(path), _stem(os.path.basename(path)))
+            return not _ends(path, wanted), not _ends(without, wanted), not _ends(without, layout), path
+
+        found = (int(self._order[place]) for place in places(self._hashes, stem.lower()))
+        return min(
+            (self._path(i) for i in found if _stem(self._names[i]).lower() == stem.lower()), key=rank, default=None
+        )
+
+    def _path(self, i: int) -> str:
+        return os.path.join(self._folders[self._folder_of[i]], self._names[i])
+
+
+def _ends(path: str, end: str) -> bool:
+    """Whether a path ends in these parts."""
+    return f"/{path}".endswith(f"/{end}")
+
+
+def _stem(name: str) -> str:
+    stem, extension = os.path.splitext(name)
+    return stem if extension.lower() in EXTENSIONS else name
+
+
+def _last_walk(roots: list[str]) -> dict[str, np.ndarray]:
+    """The arrays of `_walk`, from the cache if no folder has changed since."""
+    key = hashlib.sha256("\n".join(["image-files-1", *roots]).encode("utf-8", "surrogateescape")).hexdigest()
+    entry = cache_folder() / f"{key}.npz"
+    if entry.exists():
+        with np.load(entry, allow_pickle=False) as stored:
+            arrays = dict(stored)
+        if _unchanged(os.path.commonpath(roots), arrays):
+            return arrays
+    arrays = _walk(roots)
+    if time.time() - arrays["times"].max() / 1e9 > SETTLED:
+        store_arrays(entry, arrays)
+    return arrays
+
+
+def _unchanged(common: str, arrays: dict[str, np.ndarray]) -> bool:
+    folders = Texts(arrays["folders"], arrays["folder_ends"])
+    try:
+        return all(
+            os.stat(os.path.join(common, folder)).st_mtime_ns == time_of_change
+            for folder, time_of_change in zip(folders, arrays["times"].tolist(), strict=True)
+        )
+    except OSError:  # a folder is gone
+        return False
+
+
+def _walk(roots: list[str]) -> dict[str, np.ndarray]:
+    """Folders below the common one and their times of change; of each image its name, the number of its folder, and the hash of its id in lower case, hashes sorted."""
+    common = os.path.commonpath(roots)
+    waiting, entered = roots[::-1], set()
+    folders, times, names, folder_of = [], [], [], []
+    while waiting:
+        folder = waiting.pop()
+        try:
+            status = os.stat(folder)  # before it is listed: what comes meanwhile is noticed next time
+            if (status.st_dev, status.st_ino) in entered:
+                continue
+            entered.add((status.st_dev, status.st_ino))
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if not _is_text(entry.name):
+                        continue
+                    if entry.is_dir():
+                        waiting.append(entry.path)
+                    elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS and entry.is_file():
+                        names.append(entry.name)
+                        folder_of.append(len(folders))
+        except OSError as error:
+            raise InputError(
+                f"Image folder {folder} cannot be read ({error.strerror}); give one that you may read."
+            ) from error
+        folders.append(os.path.relpath(folder, common))
+        times.append(status.st_mtime_ns)
+    folder_texts, name_texts = Texts.of("" if name == "." else name for name in folders), Texts.of(names)
+    hashes, order = sort_hashes(text_hash(_stem(name).lower()) for name in names)
+    return {
+        "folders": folder_texts.arrays[0],
+        "folder_ends": folder_texts.arrays[1],
+        "times": np.array(times, dtype=np.int64),
+        "names": name_texts.arrays[0],
+        "name_ends": name_texts.arrays[1],
+        "folder_of": np.array(folder_of, dtype=np.int32),
+        "hashes": hashes,
+        "order": order,
+    }
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name is UTF-8; no row could hold another."""
+    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)

@@ -1,0 +1,103 @@
+"""JSON files that say which file an image id is, for benchmarks whose ids are no file names: OVEN's `oven_id2path.json`, iNaturalist's `train.json` and `val.json`."""
+
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..errors import InputError
+from .cache import cached_arrays
+from .packed import Texts, places, sort_hashes, text_hash
+
+
+class ImageNames:
+    """File names by image id; in memory they take their own length and 24 bytes each."""
+
+    def __init__(self, hashes: np.ndarray, order: np.ndarray, ids: Texts, names: Texts):
+        self._hashes, self._order, self._ids, self._names = hashes, order, ids, names
+
+    @classmethod
+    def read(cls, path: str) -> "ImageNames":
+        """Reads a file (remembered for large ones). Forms: `{"images": [{"id": …, "file_name": …}, …]}`, as COCO's and iNaturalist's, or `{id: path, …}`.
+
+        Raises:
+            InputError: no such file, no JSON, another form, or an id with two names.
+        """
+        if not os.path.isfile(path):
+            raise InputError(f"{path} is no file; give the JSON file that says which file each image id is.")
+        arrays = cached_arrays(path, "image-names-1", lambda: _index(path))
+        return cls(
+            arrays["hashes"],
+            arrays["order"],
+            Texts(arrays["ids"], arrays["id_ends"]),
+            Texts(arrays["names"], arrays["name_ends"]),
+        )
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def get(self, id: str) -> str | None:
+        """The name or path of an image; None if the file doesn't have it."""
+        for place in places(self._hashes, id):
+            i = int(self._order[place])
+            if self._ids[i] == id:
+                return self._names[i]
+        return None
+
+
+def find_name(files: Sequence[ImageNames], id: str) -> str | None:
+    """The name that the first of several files has for an id."""
+    return next((name for name in (file.get(id) for file in files) if name is not None), None)
+
+
+def _index(path: str) -> dict[str, np.ndarray]:
+    names: dict[str, str] = {}
+    for id, name in _pairs(path):
+        if names.setdefault(id, name) != name:
+            raise InputError(f"{path}: image id {id!r} has two names, {names[id]!r} and {name!r}; remove one.")
+    if not names:
+        raise InputError(
+            f'{path} names no image; wanted is {{"images": [{{"id": …, "file_name": …}}, …]}} or {{"id": "path", …}}.'
+        )
+    ids, values = Texts.of(names), Texts.of(names.values())
+    hashes, order = sort_hashes(text_hash(id) for id in names)
+    return {
+        "hashes": hashes,
+        "order": order,
+        "ids": ids.arrays[0],
+        "id_ends": ids.arrays[1],
+        "names": values.arrays[0],
+        "name_ends": values.arrays[1],
+    }
+
+
+def _pairs(path: str) -> Iterator[tuple[str, str]]:
+    import ijson
+
+    try:
+        with open(path, "rb") as file:
+            start = 3 if file.read(3) == b"\xef\xbb\xbf" else 0
+            file.seek(start)
+            number = -1
+            for number, image in enumerate(ijson.items(file, "images.item", use_float=True)):
+                yield _image(image, f"{path} images[{number}]")
+            if number >= 0:
+                return
+            file.seek(start)
+            for id, name in ijson.kvitems(file, "", use_float=True):
+                if not isinstance(name, str) or not name:
+                    raise InputError(
+                        f'{path}: {id!r} is {str(name)[:60]!r}; wanted is {{"images": [{{"id": …, "file_name": …}}, …]}} or {{"id": "path", …}}.'
+                    )
+                yield id, name
+    except ijson.JSONError as error:
+        raise InputError(f"{path} is not JSON, or ends early ({error}); download it again.") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); give a file that you may read.") from error
+
+
+def _image(image: object, source: str) -> tuple[str, str]:
+    id, name = (image.get("id"), image.get("file_name")) if isinstance(image, dict) else (None, None)
+    if isinstance(id, bool) or not isinstance(id, int | str) or not isinstance(name, str) or not name:
+        raise InputError(f'{source} is {str(image)[:80]}; wanted is {{"id": …, "file_name": "…"}}.')
+    return str(id), name
