@@ -215,7 +215,7 @@ def test_what_was_found_is_kept_until_the_file_changes(write, tmp_path, monkeypa
     first = JsonLines(path)
     assert first.keys("id") == ["a", "é"]
     digest = first.content_hash
-    assert len(list((tmp_path / "cache").glob("*.npz"))) == 3
+    assert len(list((tmp_path / "cache").glob("*.arrays"))) == 3
 
     with monkeypatch.context() as patch:  # nothing is worked out again
         patch.setattr(lines, "_find_lines", None)

@@ -1,11 +1,11 @@
-"""A jsonl file of any size: the offsets of its lines in memory, its text memory-mapped, a line parsed when asked for."""
+"""A jsonl file of any size: the offsets of its lines in memory, a line read and parsed when asked for."""
 
 import codecs
 import json
-import mmap
 import os
 import re
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import numpy as np
 
@@ -22,7 +22,7 @@ WHITE = np.frombuffer(BLANK, dtype=np.uint8)
 class JsonLines:
     """The non-blank lines of a UTF-8 jsonl file.
 
-    Holds 16 bytes a line; can be pickled (the mapping is opened again on the other side).
+    Holds 16 bytes a line; can be pickled (the file is opened again on the other side).
 
     Raises:
         InputError: no such file, not UTF-8, or another format (a JSON list, indented JSON, gzip); says how to convert it.
@@ -45,21 +45,23 @@ class JsonLines:
         self._starts, self._numbers = arrays["starts"], arrays["numbers"]
         if not len(self._starts):
             raise InputError(f"Data file {path} is empty; it needs one JSON object per line.")
-        self._map = None
+        self._file = None
 
     def __len__(self) -> int:
         return len(self._starts)
 
     def __getstate__(self) -> dict:
-        return {**self.__dict__, "_map": None}
+        return {**self.__dict__, "_file": None}
 
     def raw(self, i: int) -> bytes:
         """Line `i` (0 <= i < len) as it stands in the file, without its line end."""
-        if self._map is None:
-            self._map = self._open()
+        if self._file is None:
+            self._file = self._open()
         start = int(self._starts[i])
-        end = self._map.find(b"\n", start)
-        return self._map[start : end if end >= 0 else len(self._map)].rstrip(b"\r")
+        end = int(self._starts[i + 1]) if i + 1 < len(self._starts) else self._state[0]
+        # Read, not mapped: pages of a mapping count as memory of this process, and a file cut short would end it.
+        line = os.pread(self._file.fileno(), end - start, start)
+        return line.partition(b"\n")[0].rstrip(b"\r")
 
     def source(self, i: int) -> str:
         """ "path:line", lines counted from 1, blank ones included."""
@@ -84,7 +86,7 @@ class JsonLines:
         leading = re.compile(
             rb'\s*\{\s*"%s"\s*:\s*("[^"\\\x00-\x1f]+"|-?[1-9][0-9]*|0)\s*[,}]' % re.escape(name).encode()
         )
-        with open(self.path, "rb") as file:  # read, not mapped: the pages would count as this process's memory
+        with open(self.path, "rb") as file:
             position = 0
             for i, start in enumerate(self._starts.tolist()):
                 if start != position:
@@ -111,10 +113,10 @@ class JsonLines:
         """sha256 of the file."""
         return content_hash(self.path)
 
-    def _open(self) -> mmap.mmap:
-        with open(self.path, "rb") as file:
-            self._check_unchanged(os.fstat(file.fileno()))
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    def _open(self) -> BinaryIO:
+        file = open(self.path, "rb", buffering=0)  # noqa: SIM115 - closed with this object
+        self._check_unchanged(os.fstat(file.fileno()))
+        return file
 
     def _check_unchanged(self, status: os.stat_result) -> None:
         if (status.st_size, status.st_mtime_ns) != self._state:
