@@ -1,10 +1,15 @@
-"""Which passages a prompt shows: a sample's candidates at the level of the moment."""
+"""Which passages a prompt shows: a sample's candidates at the level of the moment, cut and with pictures if wanted."""
 
 import random
+from typing import TYPE_CHECKING
 
 from ..data.samples import Sample
 from ..errors import InputError
 from .base import KnowledgeBase, Passage
+
+if TYPE_CHECKING:  # budget reads rewards, and flags are checked with this module
+    from .budget import PassageBudget
+    from .pictures import PassagePictures
 
 NAMED_LEVELS = ("retrieved", "gold", "gold_removed", "none")
 
@@ -18,7 +23,15 @@ def check_level(level: str, name: str = "Passage level") -> None:
 
 
 def choose_passages(
-    sample: Sample, kb: KnowledgeBase | None, *, level: str, num_passages: int, seed: int, draw: int | None
+    sample: Sample,
+    kb: KnowledgeBase | None,
+    *,
+    level: str,
+    num_passages: int,
+    seed: int,
+    draw: int | None,
+    budget: "PassageBudget | None" = None,
+    passage_pictures: "PassagePictures | None" = None,
 ) -> list[Passage]:
     """The passages to show with a sample, in order.
 
@@ -35,6 +48,8 @@ def choose_passages(
         seed: the run's.
         draw: how often the sample was drawn before; None in evaluation: the first candidate set, and an order that
             depends on seed and id alone.
+        budget: cuts each passage; None shows them whole. See `keeps_evidence`.
+        passage_pictures: sets `Passage.image` of the first ones; None shows no pictures of articles.
 
     Raises:
         InputError: unknown level, or a key that the knowledge base lacks.
@@ -49,17 +64,48 @@ def choose_passages(
     candidates: tuple[str, ...] = ()
     if sample.candidates:
         candidates = sample.candidates[0 if draw is None else generator.randrange(len(sample.candidates))]
-    if level == "gold":
-        keys = list(sample.evidence)
-    elif level in ("retrieved", "gold_removed"):
-        keys = list(candidates[:num_passages])
-        if level == "gold_removed":
-            keys = [key for key in keys if key not in sample.evidence]
-    else:
-        others = [key for key in candidates if key not in sample.evidence]
-        keys = [*sample.evidence, *others[: max(0, int(level) - len(sample.evidence))]]
+    keys = _keys(sample, candidates, level, num_passages)
+    if _is_number(level):
         generator.shuffle(keys)
-    return [_passage(kb, key, sample) for key in keys]
+    passages = [_passage(kb, key, sample) for key in keys]
+    if budget is not None:
+        keep = sample.answers if keeps_evidence(level, draw) else ()
+        passages = [budget.cut(passage, keep if passage.key in sample.evidence else ()) for passage in passages]
+    if passage_pictures is not None:
+        passages = passage_pictures.add(passages, kb)
+    return passages
+
+
+def keeps_evidence(level: str, draw: int | None) -> bool:
+    """Whether a budget keeps the sentence that holds the answer in a gold passage.
+
+    In training always, so that evidence which is shown can be read. In evaluation (`draw` None) only at the levels that put the gold passages in anyhow: a passage that retrieval found is cut
+    as anyone would who does not know the answer.
+    """
+    return draw is not None or level not in ("retrieved", "gold_removed")
+
+
+def may_be_shown(sample: Sample, level: str, num_passages: int, first: int) -> list[str]:
+    """Keys of all passages that a draw of the sample may show among its `first` ones, each once."""
+    shown: dict[str, None] = {}
+    for candidates in sample.candidates or ((),):
+        keys = _keys(sample, candidates, level, num_passages)
+        shown.update(dict.fromkeys(keys if _is_number(level) else keys[:first]))
+    return list(shown)
+
+
+def _keys(sample: Sample, candidates: tuple[str, ...], level: str, num_passages: int) -> list[str]:
+    """What a level shows with a candidate set, before a numbered level shuffles it."""
+    if level == "none":
+        return []
+    if level == "gold":
+        return list(sample.evidence)
+    others = [key for key in candidates if key not in sample.evidence]
+    if level == "retrieved":
+        return list(candidates[:num_passages])
+    if level == "gold_removed":
+        return [key for key in candidates[:num_passages] if key not in sample.evidence]
+    return [*sample.evidence, *others[: max(0, int(level) - len(sample.evidence))]]
 
 
 def _passage(kb: KnowledgeBase, key: str, sample: Sample) -> Passage:
