@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from open_r1_kivqa.data.launch import once_per_launch
+from open_r1_kivqa.data.launch import once_per_launch, wait_for_all
 
 RANK = """
 import os, sys, time
@@ -79,6 +79,31 @@ def test_bad_input_of_rank_0_ends_the_others(script):
     done = torchrun(script, "refuse")
     assert done.returncode != 0 and "got" not in done.stdout
     assert done.stderr.count("InputError: bad rows") == 1
+
+
+MEETING = """
+import os, sys, time
+from open_r1_kivqa.data.launch import wait_for_all
+rank = os.environ["RANK"]
+time.sleep(1 if rank == "1" else 0)
+open(os.path.join(sys.argv[1], rank), "w").close()
+wait_for_all("files")
+assert sorted(os.listdir(sys.argv[1])) == ["0", "1"]
+wait_for_all("end")
+"""
+
+
+@pytest.mark.distributed
+def test_ranks_wait_for_each_other(tmp_path):
+    (tmp_path / "rank.py").write_text(MEETING)
+    (tmp_path / "files").mkdir()
+    done = torchrun(str(tmp_path / "rank.py"), str(tmp_path / "files"))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_single_process_waits_for_nobody(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    wait_for_all("files")
 
 
 @pytest.mark.distributed

@@ -23,24 +23,46 @@ def once_per_launch(name: str, work: Callable[[], dict]) -> dict:
     Args:
         name: of the work; once per launch each.
     """
-    global _store
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return work()
-    if _store is None:
-        from torch.distributed import rendezvous
-
-        _store, _, _ = next(rendezvous("env://", timeout=LONGEST))
-    key = f"kivqa/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{name}"
+    store, key = _shared_store(), _key(name)
     if os.environ["RANK"] == "0":
         try:
             result = work()
         except InputError:
-            _store.set(key, zlib.compress(b"null"))
+            store.set(key, zlib.compress(b"null"))
             raise
-        _store.set(key, zlib.compress(json.dumps(result).encode()))  # the store takes 8 MiB
+        store.set(key, zlib.compress(json.dumps(result).encode()))  # the store takes 8 MiB
         return result
-    _store.wait([key], LONGEST)
-    result = json.loads(zlib.decompress(_store.get(key)))
+    store.wait([key], LONGEST)
+    result = json.loads(zlib.decompress(store.get(key)))
     if result is None:
         sys.exit(2)
     return result
+
+
+def wait_for_all(name: str) -> None:
+    """Returns on each rank once every rank of the launch has come here; without torchrun at once. Each machine's files must be in a folder that the reader sees.
+
+    Args:
+        name: of the meeting; once per launch each.
+    """
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    if ranks == 1:
+        return
+    store = _shared_store()
+    store.set(f"{_key(name)}/{os.environ['RANK']}", b"here")
+    store.wait([f"{_key(name)}/{rank}" for rank in range(ranks)], LONGEST)
+
+
+def _shared_store():
+    global _store
+    if _store is None:
+        from torch.distributed import rendezvous
+
+        _store, _, _ = next(rendezvous("env://", timeout=LONGEST))
+    return _store
+
+
+def _key(name: str) -> str:
+    return f"kivqa/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{name}"
