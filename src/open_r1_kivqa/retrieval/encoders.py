@@ -181,6 +181,15 @@ class TextEncoder:
             vectors[list(chosen)] = found
         return np.empty((0, self.dim), dtype=np.float32) if vectors is None else vectors
 
+    def pieces(self, text: str) -> list[str]:
+        """The text, cut into as many pieces as it takes for each to be read whole."""
+        spans = self._tokenizer(
+            text, truncation=True, max_length=self._limit, return_overflowing_tokens=True, return_offsets_mapping=True
+        )["offset_mapping"]
+        # Special tokens have empty spans.
+        ends = [max(end for _, end in span) for span in spans]
+        return [text] if len(ends) < 2 else [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
     def _encode(self, texts: list[str]) -> np.ndarray:
         import torch
 

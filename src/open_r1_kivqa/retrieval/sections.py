@@ -1,18 +1,20 @@
 """How well sections of articles fit a question: T of s = λV + (1−λ)T (Wiki-R1)."""
 
-import os
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Protocol
+from itertools import groupby
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ..errors import InputError
+if TYPE_CHECKING:
+    from .encoders import TextEncoder
 
 WORD = re.compile(r"\w+")
 KEPT_TEXTS = 20_000  # whose words are remembered: rows of the same article ask for the same sections again and again
 KEPT_WORDS = 1_000_000  # whose stems are remembered
+KEPT_BYTES = 2**29  # of embeddings that are remembered
 
 
 class SectionScorer(Protocol):
@@ -26,24 +28,29 @@ class SectionScorer(Protocol):
     name: str
     fingerprint: str
 
-    def scores(self, question: str, texts: Sequence[str]) -> np.ndarray:
-        """(texts,) float64 in [0, 1], higher is better; (0,) for no texts. A text's score may depend on the others, the pool."""
+    def scores(self, question: str, texts: Sequence[str], owners: Sequence[int] | None = None) -> np.ndarray:
+        """(texts,) float64 in [0, 1], higher is better; (0,) for no texts. A text's score may depend on the others, the pool.
+
+        Args:
+            owners: the article of each text, those of one article together; None: all are of one.
+        """
         ...
 
 
 def load_section_scorer(name_or_path: str, device: str | None = None) -> SectionScorer:
-    """The scorer "bm25", or a text encoder by its folder.
+    """The scorer "bm25", or a text encoder: a folder, or a name on the hub.
+
+    Args:
+        device: of an encoder; None takes a GPU if there is one.
 
     Raises:
-        InputError: neither.
+        InputError: neither, or an encoder that cannot be loaded.
     """
     if name_or_path == "bm25":
         return Bm25Scorer()
-    if not os.path.isdir(name_or_path):
-        raise InputError(
-            f"--section_scorer {name_or_path} is neither bm25 nor a folder; give bm25 or the folder of a text encoder."
-        )
-    raise InputError(f"--section_scorer {name_or_path}: text encoders are not there yet; give bm25.")
+    from .encoders import load_text_encoder
+
+    return EncoderScorer(load_text_encoder(name_or_path, device))
 
 
 def section_text(title: str, text: str) -> str:
@@ -71,8 +78,8 @@ class Bm25Scorer:
         self._stems: dict[str, str] = {}
         self._words: OrderedDict[str, tuple[str, ...]] = OrderedDict()
 
-    def scores(self, question: str, texts: Sequence[str]) -> np.ndarray:
-        """As `SectionScorer.scores`. A word that the question repeats counts once."""
+    def scores(self, question: str, texts: Sequence[str], owners: Sequence[int] | None = None) -> np.ndarray:
+        """As `SectionScorer.scores`; `owners` plays no part. A word that the question repeats counts once."""
         places = {word: place for place, word in enumerate(dict.fromkeys(self._words_of(question)))}
         # Other words matter only by their number: all are the same one here, which makes the index small.
         other = len(places)
@@ -102,3 +109,45 @@ class Bm25Scorer:
             new = list(set(words))
         self._stems.update(zip(new, self._stemmer.stemWords(new), strict=True))
         return tuple(self._stems[word] for word in words)
+
+
+class EncoderScorer:
+    """Cosine of a text encoder's vectors of question and section, 0 where it is negative.
+
+    A section longer than the encoder reads is cut into pieces, and its best piece counts. The sections of an article are always embedded together, so that scores do not depend on what was
+    asked before, and remembered (up to 512 MiB of vectors; the articles unused for longest are forgotten).
+    """
+
+    def __init__(self, encoder: "TextEncoder"):
+        self._encoder, self.name = encoder, encoder.name
+        self.fingerprint = f"encoder-1 {encoder.fingerprint}"
+        self._vectors: OrderedDict[tuple[str, ...], tuple[np.ndarray, np.ndarray]] = OrderedDict()
+        self._bytes = 0
+
+    def scores(self, question: str, texts: Sequence[str], owners: Sequence[int] | None = None) -> np.ndarray:
+        """As `SectionScorer.scores`."""
+        if not len(texts):
+            return np.zeros(0)
+        asked = self._encoder.encode([question])[0]
+        owners = np.zeros(len(texts)) if owners is None else owners
+        scores = []
+        for _, group in groupby(zip(owners, texts, strict=True), key=lambda pair: pair[0]):
+            vectors, starts = self._embed(tuple(text for _, text in group))
+            scores.append(np.maximum.reduceat(vectors @ asked, starts))
+        return np.clip(np.concatenate(scores).astype(np.float64), 0, 1)
+
+    def _embed(self, texts: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """(pieces, dim) float32 of an article's sections, and (sections,) where each one's pieces start."""
+        found = self._vectors.get(texts)
+        if found is not None:
+            self._vectors.move_to_end(texts)
+            return found
+        pieces = [self._encoder.pieces(text) for text in texts]
+        starts = np.cumsum([0, *map(len, pieces)])[:-1]
+        vectors = self._encoder.encode([piece for own in pieces for piece in own])
+        self._vectors[texts] = vectors, starts
+        self._bytes += vectors.nbytes
+        while self._bytes > KEPT_BYTES and len(self._vectors) > 1:
+            _, (forgotten, _) = self._vectors.popitem(last=False)
+            self._bytes -= forgotten.nbytes
+        return vectors, starts
