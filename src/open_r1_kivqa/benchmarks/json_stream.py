@@ -42,11 +42,9 @@ def items(path: str, *, largest: int = LARGEST) -> Iterator[Item]:
     return _lines(path, skip, largest) if kind == "lines" else _values(path, kind, skip, largest)
 
 
-def first_item(path: str, *, largest: int = LARGEST) -> Item:
-    """The first item; InputError as for `items`, or if there is none."""
-    for item in items(path, largest=largest):
-        return item
-    raise InputError(f"{path} holds no item; give the file with its content.")
+def is_object(path: str) -> bool:
+    """Whether the items have keys: the file holds one object. InputError as for `items`."""
+    return _look(path)[0] == "object"
 
 
 def _look(path: str) -> tuple[str, int]:
