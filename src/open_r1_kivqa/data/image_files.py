@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import InputError
 from .cache import SETTLED, cache_folder, store_arrays
-from .image_names import ImageNames, find_name
+from .image_names import ImageNames, name_of
 from .packed import Texts, places, sort_hashes, text_hash
 
 EXTENSIONS = frozenset(".jpg .jpeg .jpe .jfif .png .webp .gif .bmp .tif .tiff .ppm .pgm .jp2 .avif".split())
@@ -37,7 +37,6 @@ class ImageFiles:
         self._names = Texts(arrays["names"], arrays["name_ends"])
         self._folder_of, self._hashes, self._order = arrays["folder_of"], arrays["hashes"], arrays["order"]
         self._names_of = names
-        self._duplicates: list[list[str]] | None = None
 
     @classmethod
     def scan(cls, roots: Sequence[str], id2path: str | None = None, inat_json: Sequence[str] = ()) -> "ImageFiles":
@@ -49,7 +48,7 @@ class ImageFiles:
         Args:
             roots: folders; one that lies in another counts once.
             id2path: JSON file that gives each OVEN id its path (`oven_id2path.json`).
-            inat_json: iNaturalist's own JSON files (`train.json`, `val.json`; `images: [{"id", "file_name"}]`), or files with an object of ids and paths. The first that has an id counts.
+            inat_json: iNaturalist's own JSON files (`train.json`, `val.json`; `images: [{"id", "file_name"}]`), or files with an object of ids and names (`val_id2name.json`).
 
         Raises:
             InputError: a root is no folder or can't be read, no image lies below them, or a JSON file has another form.
@@ -74,35 +73,37 @@ class ImageFiles:
         """All paths, in no order that means something."""
         return (self._path(i) for i in range(len(self)))
 
-    def find(self, id: str, dataset: str = "") -> str | None:
-        """Path of an image relative to `folder`; None if there is none.
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over the paths and the JSON files' contents: the same images under the same ids."""
+        digest = hashlib.sha256()
+        for array in (*Texts.of(self._folders).arrays, *self._names.arrays, self._folder_of):
+            digest.update(np.ascontiguousarray(array))
+        for dataset, files in sorted(self._names_of.items()):
+            digest.update(" ".join([dataset, *(file.content_hash for file in files)]).encode())
+        return digest.hexdigest()
 
-        The extension and the case of letters may differ. Of several files the one that ends in the id as given goes first, then one in the dataset's own layout, then the first in
-        alphabetical order.
+    def find(self, id: str, dataset: str = "") -> str | None:
+        """Path of an image relative to `folder`; None if there is none. The first of `find_all`."""
+        return next(iter(self.find_all(id, dataset)), None)
+
+    def find_all(self, id: str, dataset: str = "") -> list[str]:
+        """Paths of all files that have an id, relative to `folder`, best first: the one that ends in the id as given, then one in the dataset's own layout, then in alphabetical order.
+
+        The extension and the case of letters may differ.
 
         Args:
             id: file name with or without its extension, or the end of a path.
             dataset: "landmarks" prefers `a/b/c/abc….jpg`; "inaturalist" and "oven" find the file's name in the JSON files given for them, and where they don't have the id take it for the
                 name; "" takes the id for the name.
+
+        Raises:
+            InputError: two JSON files have the id, with different names.
         """
         if dataset not in DATASETS:
             raise ValueError(f"dataset {dataset!r} is none of {DATASETS}")
-        named = find_name(self._names_of.get(dataset, ()), id)
-        return self._best(id if named is None else named, dataset)
-
-    @property
-    def duplicates(self) -> list[list[str]]:
-        """For each id that several files have their paths, in alphabetical order; worked out at the first use."""
-        if self._duplicates is None:
-            groups: dict[str, set[str]] = {}
-            for place in np.flatnonzero(self._hashes[1:] == self._hashes[:-1]).tolist():
-                for i in self._order[place : place + 2].tolist():
-                    groups.setdefault(_stem(self._names[i]).lower(), set()).add(self._path(i))
-            self._duplicates = sorted(sorted(paths) for paths in groups.values() if len(paths) > 1)
-        return self._duplicates
-
-    def _best(self, wanted: str, dataset: str) -> str | None:
-        wanted = os.path.normpath(wanted).lstrip("/")
+        named = name_of(id, self._names_of.get(dataset, ()))
+        wanted = os.path.normpath(named or id).lstrip("/")
         stem = _stem(os.path.basename(wanted))
         layout = "/".join([*stem[:3], stem]) if dataset == "landmarks" else wanted
 
@@ -111,9 +112,16 @@ class ImageFiles:
             return not _ends(path, wanted), not _ends(without, wanted), not _ends(without, layout), path
 
         found = (int(self._order[place]) for place in places(self._hashes, stem.lower()))
-        return min(
-            (self._path(i) for i in found if _stem(self._names[i]).lower() == stem.lower()), key=rank, default=None
-        )
+        return sorted((self._path(i) for i in found if _stem(self._names[i]).lower() == stem.lower()), key=rank)
+
+    @property
+    def duplicates(self) -> list[list[str]]:
+        """For each id that several files have their paths, in alphabetical order; worked out anew at each use."""
+        groups: dict[str, set[str]] = {}
+        for place in np.flatnonzero(self._hashes[1:] == self._hashes[:-1]).tolist():
+            for i in self._order[place : place + 2].tolist():
+                groups.setdefault(_stem(self._names[i]).lower(), set()).add(self._path(i))
+        return sorted(sorted(paths) for paths in groups.values() if len(paths) > 1)
 
     def _path(self, i: int) -> str:
         return os.path.join(self._folders[self._folder_of[i]], self._names[i])
@@ -168,7 +176,7 @@ def _walk(roots: list[str]) -> dict[str, np.ndarray]:
                 continue
             entered.add((status.st_dev, status.st_ino))
             with os.scandir(folder) as entries:
-                for entry in entries:
+                for entry in sorted(entries, key=lambda entry: entry.name):
                     if not _is_text(entry.name):
                         continue
                     if entry.is_dir():

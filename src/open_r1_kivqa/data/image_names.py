@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..errors import InputError
-from .cache import cached_arrays
+from .cache import cached_arrays, content_hash
 from .packed import Texts, places, sort_hashes, text_hash
 
 
 class ImageNames:
     """File names by image id; in memory they take their own length and 24 bytes each."""
 
-    def __init__(self, hashes: np.ndarray, order: np.ndarray, ids: Texts, names: Texts):
+    def __init__(self, path: str, hashes: np.ndarray, order: np.ndarray, ids: Texts, names: Texts):
+        self.path = path
         self._hashes, self._order, self._ids, self._names = hashes, order, ids, names
 
     @classmethod
@@ -27,6 +28,7 @@ class ImageNames:
             raise InputError(f"{path} is no file; give the JSON file that says which file each image id is.")
         arrays = cached_arrays(path, "image-names-1", lambda: _index(path))
         return cls(
+            path,
             arrays["hashes"],
             arrays["order"],
             Texts(arrays["ids"], arrays["id_ends"]),
@@ -35,6 +37,11 @@ class ImageNames:
 
     def __len__(self) -> int:
         return len(self._order)
+
+    @property
+    def content_hash(self) -> str:
+        """sha256 of the file."""
+        return content_hash(self.path)
 
     def get(self, id: str) -> str | None:
         """The name or path of an image; None if the file doesn't have it."""
@@ -45,9 +52,16 @@ class ImageNames:
         return None
 
 
-def find_name(files: Sequence[ImageNames], id: str) -> str | None:
-    """The name that the first of several files has for an id."""
-    return next((name for name in (file.get(id) for file in files) if name is not None), None)
+def name_of(id: str, files: Sequence[ImageNames]) -> str | None:
+    """The name that one of several files has for an id; None if none has it. InputError if they have different ones, as the files of two splits may."""
+    names = {file.get(id): file.path for file in files}
+    names.pop(None, None)
+    if len(names) > 1:
+        (one, first), (other, second), *_ = names.items()
+        raise InputError(
+            f"Image id {id!r} is {one} in {first} and {other} in {second}; give only the file of the split that the questions are from."
+        )
+    return next(iter(names), None)
 
 
 def _index(path: str) -> dict[str, np.ndarray]:
