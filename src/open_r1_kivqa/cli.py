@@ -13,6 +13,8 @@ COMMANDS = {
     "check": (".checks_cli", "main", "look through data, images and knowledge base before a training run"),
     "graph": (".curriculum.graph_cli", "main", "find out which training rows resemble each other, for the curriculum"),
     "convert": (".benchmarks.convert_cli", "main", "turn the files of a public benchmark into rows"),
+    "retrieve": (".retrieval.retrieve_cli", "main", "find the passages that a row's picture and question lead to"),
+    "score": (".benchmarks.score_cli", "main", "score predictions by the official rules of a public benchmark"),
     "bridge": (".cold_start.bridge_cli", "main", "make cold-start data with a multimodal model and a reasoning model"),
     "chat": (".chat.chat_cli", "main", "ask a model about pictures, at the terminal or from a script"),
     "merge-lora": (".merge_lora", "main", "merge a LoRA adapter into its base model, and check the result"),
