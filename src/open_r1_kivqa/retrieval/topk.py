@@ -29,7 +29,7 @@ NAMES = {
     "score": ("score", "similarity"),
 }
 ECHOSIGHT = "E-VQA_"
-EXAMPLES = 20  # of names without an article that are kept
+EXAMPLES, SHOWN = 20, 5  # names without an article that are kept, and printed
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,31 @@ class TopK:
         data_id = sample.row.get("data_id")
         ids = [sample.id] if data_id is None else [sample.id, str(data_id), f"{ECHOSIGHT}{data_id}"]
         return next((self.lists[id] for id in ids if id in self.lists), None)
+
+    @property
+    def longest(self) -> int:
+        """Most things of a list."""
+        return max(len(own.passages or own.articles) for own in self.lists.values())
+
+    def to_json(self) -> dict:
+        """Counts and examples as plain values."""
+        return {
+            "lists": len(self.lists),
+            "names": self.names,
+            "unmatched": self.unmatched,
+            "unmatched_examples": self.examples,
+            "scored": self.scored,
+        }
+
+    def lines(self) -> list[str]:
+        """The same for the terminal."""
+        share = f"{100 * self.unmatched / max(1, self.names):.1f} %"
+        lines = [
+            f"{len(self.lists):,} lists with {self.names:,} names, {self.unmatched:,} of them ({share}) not in the knowledge base."
+        ]
+        if self.examples:
+            lines.append(f"Not there, for example: {', '.join(map(repr, self.examples[:SHOWN]))}")
+        return lines
 
     def _find(
         self, place: str, names: list[tuple[str, float | None]], kb: KnowledgeBase, titles, known: dict

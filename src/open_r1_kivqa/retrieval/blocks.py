@@ -1,0 +1,114 @@
+"""Work on rows in blocks, each kept in files of its own until all are there: a run that was killed goes on, and ranks share the work."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+
+from ..data.launch import once_per_launch, wait_for_all
+from ..errors import InputError
+
+BLOCK = 256  # rows
+
+
+class Blocks:
+    """The blocks of an output file, in the folder `<output>.parts` until `merge`.
+
+    What a block holds may depend on its own rows alone, so that the output is the same however the blocks were shared out and whenever a run was interrupted.
+    """
+
+    def __init__(self, output: str, identity: dict, rows: int):
+        """Keeps the blocks of an interrupted run of the same identity, removes those of another. Every rank of a launch calls this.
+
+        Args:
+            output: the final file.
+            identity: JSON values, all that the output depends on.
+            rows: of the input.
+
+        Raises:
+            InputError: the folder cannot be written.
+        """
+        self._output, self._folder = output, f"{os.path.abspath(output)}.parts"
+        self._identity, self._rows = json.loads(json.dumps(identity)), rows
+        once_per_launch(f"blocks of {output}", self._prepare)
+
+    def __len__(self) -> int:
+        return -(-self._rows // BLOCK)
+
+    def own(self) -> range:
+        """This rank's blocks, a run of them."""
+        rank, ranks = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+        return range(len(self) * rank // ranks, len(self) * (rank + 1) // ranks)
+
+    def todo(self) -> list[int]:
+        """Those of `own` that are not there yet."""
+        return [block for block in self.own() if not os.path.exists(self._path(block, "rows"))]
+
+    def rows_of(self, block: int) -> range:
+        """Places of a block's rows."""
+        return range(block * BLOCK, min(self._rows, (block + 1) * BLOCK))
+
+    def write(self, block: int, rows: list[dict], records: list[dict]) -> None:
+        """Stores a block: its output rows, and what is to be counted of each."""
+        for kind, values in (("records", records), ("rows", rows)):  # rows last: they say that the block is there
+            path = self._path(block, kind)
+            text = "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in values)
+            try:
+                with open(f"{path}.part", "w", encoding="utf-8", newline="\n") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(f"{path}.part", path)
+            except OSError as error:
+                raise self._unwritable(error) from error
+
+    def wait(self) -> None:
+        """Returns once all ranks have stored their blocks."""
+        wait_for_all(f"blocks of {self._output}")
+
+    def records(self) -> Iterator[dict]:
+        """What is to be counted of each row, in their order. Needs all blocks."""
+        for block in range(len(self)):
+            with open(self._path(block, "records"), encoding="utf-8") as file:
+                yield from map(json.loads, file)
+
+    def merge(self, report: dict) -> None:
+        """Writes the output file, and `report` to `<output>.report.json`, and removes the blocks. Needs all blocks."""
+        try:
+            with open(f"{self._output}.part", "wb") as output:
+                for block in range(len(self)):
+                    with open(self._path(block, "rows"), "rb") as file:
+                        shutil.copyfileobj(file, output)
+                output.flush()
+                os.fsync(output.fileno())
+            with open(f"{self._output}.report.json.part", "w", encoding="utf-8") as file:
+                json.dump(report, file, indent=1, ensure_ascii=False)
+            os.replace(f"{self._output}.report.json.part", f"{self._output}.report.json")
+            os.replace(f"{self._output}.part", self._output)
+            shutil.rmtree(self._folder)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _prepare(self) -> dict:
+        path = os.path.join(self._folder, "identity.json")
+        try:
+            if os.path.exists(path):
+                with open(path, encoding="utf-8") as file:
+                    if json.load(file) == self._identity:
+                        return {}
+            shutil.rmtree(self._folder, ignore_errors=True)
+            os.makedirs(self._folder)
+            with open(f"{path}.part", "w", encoding="utf-8") as file:
+                json.dump(self._identity, file)
+            os.replace(f"{path}.part", path)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return {}
+
+    def _path(self, block: int, kind: str) -> str:
+        return os.path.join(self._folder, f"{block:07d}.{kind}.jsonl")
+
+    def _unwritable(self, error: OSError) -> InputError:
+        return InputError(
+            f"--output {self._output} cannot be written ({error.strerror}); give another one or make room."
+        )
