@@ -6,6 +6,7 @@ from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
 from ..rewards.boxes import box_problem
 from ..rewards.methods import BOX_METHODS, JUDGED, KNOWN, score
+from ..rewards.official import as_answer
 from .samples import Sample
 from .sources import Row, split_remedy
 from .verdicts import PIXEL_LIMIT
@@ -95,7 +96,10 @@ def answer_problem(sample: Sample) -> tuple[str, str, str] | None:
     problem = box_problem(sample, []) if method in BOX_METHODS else None
     if problem is not None:
         return "box", *problem
-    answers = [repr(sample.answers["range"][0])] if isinstance(sample.answers, dict) else sample.answers
+    if isinstance(sample.answers, dict):
+        answers = [repr(sample.answers["range"][0])]
+    else:
+        answers = [as_answer(reference, sample) for reference in sample.answers]
     scores = [score(answer, sample) for answer in answers]
     if 1.0 in scores:
         return None

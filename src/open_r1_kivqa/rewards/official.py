@@ -13,7 +13,7 @@ from ..benchmarks import evqa as evqa_rules
 from ..benchmarks import infoseek as infoseek_rules
 from ..benchmarks import viquae as viquae_rules
 from ..data.samples import ANSWER_BLOCK, Sample
-from .answer import MAX_NUMERIC_WORDS, hedges, numbers
+from .answer import MAX_NUMERIC_WORDS, hedges, numbers, too_long
 
 MAX_WORDS = MAX_NUMERIC_WORDS  # or those of the longest reference
 LIST_TYPE = "multi_answer"
@@ -107,8 +107,11 @@ def _written_items(answer: str) -> int:
 
 def _is_suspect(answer: str, sample: Sample) -> bool:
     """Whether the answer is longer than an answer is, or gives alternatives ("A or B") that neither a reference nor the row's own answer does."""
-    written = [*(() if isinstance(sample.answers, dict) else sample.answers), _own(sample)]
-    most = max([MAX_WORDS, *(len(text.split()) for text in written)])
+    references = () if isinstance(sample.answers, dict) else sample.answers
+    written = [*references, _own(sample)]
+    if too_long(answer, written):
+        return True
+    most = max([MAX_WORDS, *(len(text.replace("&&", " and ").split()) for text in references)])
     return len(answer.split()) > most or hedges(answer, written)
 
 
