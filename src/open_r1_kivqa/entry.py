@@ -1,5 +1,6 @@
 """What the torchrun entries share: parsing flags, one sentence for bad input, and DeepSpeed on a machine without GPU."""
 
+import atexit
 import os
 import re
 import sys
@@ -26,7 +27,21 @@ FORMER = {
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run an entry; bad input ends it with one message on stderr and exit code 2, without a traceback."""
+    """Run an entry; bad input ends it with one message on stderr and exit code 2, without a traceback.
+
+    A rank that is done ends without tearing the interpreter down: threads of libraries (gloo's, arrow's) now and then abort the process then, and torchrun would call a run failed that is complete,
+    with the other nodes waiting for it. What was registered with atexit since the start, as wandb's, still runs.
+    """
+    done = False
+
+    def leave() -> None:  # registered first, so called last
+        if done:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        atexit.register(leave)
     try:
         main()
     except InputError as error:
@@ -35,7 +50,8 @@ def run(main: Callable[[], None]) -> None:
     from torch import distributed
 
     if distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()  # gloo's threads may otherwise abort a process that is done
+        distributed.destroy_process_group()
+    done = True
 
 
 def parse(dataclasses: Sequence[type], argv: Sequence[str] | None) -> tuple:

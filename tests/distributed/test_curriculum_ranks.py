@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from grpo_run import write_ring
-from launch import run_ranks
+from launch import fork_ranks
 from training_rows import write_data
 
 pytestmark = pytest.mark.distributed
@@ -34,7 +34,7 @@ def job(tiny_model, tmp_path_factory):
 
 
 def train(folder: Path, *, ranks: int, **job) -> dict:
-    run_ranks(WORKER, json.dumps({"output_dir": str(folder), **job}), ranks=ranks)
+    fork_ranks(WORKER, json.dumps({"output_dir": str(folder), **job}), ranks=ranks)
     return torch.load(folder / "record.pt", weights_only=True)
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from launch import run_ranks
+from launch import fork_ranks, run_ranks
 from training_rows import write_data
 
 pytestmark = pytest.mark.distributed
@@ -44,7 +44,7 @@ def test_train_evaluate_and_resume(flags, tmp_path):
     predictions = [json.loads(line) for line in (run / "evaluation" / "step-2.jsonl").read_text().splitlines()]
     assert len({record["id"] for record in predictions}) == len(predictions) >= 3
     assert json.loads((run / "checkpoint-2" / "complete.json").read_text())["resumable"]
-    run_ranks(ENTRY, *flags(resume_from_checkpoint="true", max_steps="4"))
+    fork_ranks(ENTRY, *flags(resume_from_checkpoint="true", max_steps="4"))
     history = json.loads((run / "checkpoint-4" / "trainer_state.json").read_text())["log_history"]
     assert [entry["step"] for entry in history if "loss" in entry] == [1, 2, 3, 4]
 
@@ -63,6 +63,6 @@ def test_what_rank_0_alone_can_refuse_ends_both_ranks(flags, tmp_path):
     """Only rank 0 reads the graph; the other must not run into a traceback of its own while it waits."""
     more = {"curriculum": "true", "curriculum_levels": "1,2", "curriculum_window": "2"}
     graph = str(tmp_path / "data" / "wiki.jsonl")
-    done = run_ranks(ENTRY, *flags(**more, curriculum_graph=graph), check=False, timeout=120)
-    assert done.returncode != 0
+    done = fork_ranks(ENTRY, *flags(**more, curriculum_graph=graph), check=False, timeout=120)
+    assert done.returncode == 2
     assert f"{graph} is no .npz file" in done.stderr and 'grpo_jsonl.py", line' not in done.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from launch import run_ranks
+from launch import fork_ranks
 from training_rows import write_data
 from transformers import AutoModelForImageTextToText
 
@@ -18,7 +18,7 @@ EPOCH = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "logging_ste
 
 def train(folder: Path, *, ranks: int, **job) -> dict:
     job = {"output_dir": str(folder), **job}
-    run_ranks(WORKER, json.dumps(job), ranks=ranks)
+    fork_ranks(WORKER, json.dumps(job), ranks=ranks)
     return torch.load(folder / "record.pt", weights_only=True)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from launch import run_ranks
+from launch import fork_ranks
 from sft_run import with_responses
 from training_rows import write_data
 
@@ -17,7 +17,7 @@ ZERO3 = str(Path(__file__).parents[2] / "local_scripts" / "zero3.json")
 
 def train(folder: Path, *, ranks: int, **job) -> dict:
     job = {"output_dir": str(folder), **job}
-    run_ranks(WORKER, json.dumps(job), ranks=ranks)
+    fork_ranks(WORKER, json.dumps(job), ranks=ranks)
     return torch.load(folder / "record.pt", weights_only=True)
 
 

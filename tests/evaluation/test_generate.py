@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from launch import run_ranks
+from launch import fork_ranks
 from PIL import Image
 from transformers import GenerationConfig
 from trl import GRPOTrainer
@@ -129,5 +129,5 @@ def test_training_mode_is_left_as_it_was(tiny, prompts):
 
 @pytest.mark.distributed
 def test_zero3_ranks_answer_as_the_plain_model_whatever_each_has_to_answer(tiny_model):
-    done = run_ranks(Path(__file__).with_name("greedy_zero3.py"), tiny_model("qwen2_5_vl"))
+    done = fork_ranks(Path(__file__).with_name("greedy_zero3.py"), tiny_model("qwen2_5_vl"))
     assert done.stdout.count("equal answers") == 8  # two ranks, two shares, weights gathered at once and layer by layer
