@@ -8,17 +8,15 @@ from string import Formatter
 
 import yaml
 
+from .data.harmless import neutralise
 from .data.images import load_image
 from .data.samples import IMAGE_MARKER, Sample, refuse_reserved
 from .errors import InputError
 from .knowledge.base import Passage
 
-TEMPLATES = Path(__file__).parent / "templates"
+__all__ = ["Template", "build_completion", "build_prompt", "decode_images", "load_template", "neutralise"]
 
-# Where a tag or a special token could begin: "<" before a letter, a bar, a slash and the like, or at the very end, where
-# the template's own text follows. "a < b" and "<5" stay.
-TAG_START = re.compile(r"<(?=[^\W\d]|[/|｜!?\[]|$)")
-HARMLESS = "‹"
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
@@ -90,13 +88,13 @@ def build_prompt(
 ) -> list[dict]:
     """The messages of a prompt; each content is a list of text and image blocks.
 
-    Images keep the places of their markers; those that open the last user turn stay before the template's text. Markers are
-    found before passages are inserted, and passages pass through `neutralise`, so no passage can add an image or a tag.
+    Images keep the places of their markers; those that open the last user turn stay before the template's text, and a passage's own image (`Passage.image`) stands right before that
+    passage. Markers are found before passages are inserted, and passages pass through `neutralise`, so no text of theirs can add an image or a tag.
 
     Args:
         passages: in the order shown; [] takes the template's `no_passages`.
         system_prompt: replaces the row's and the template's system message; "" removes it.
-        with_images: False leaves the images out, markers included.
+        with_images: False leaves the row's images out, markers included. The images of passages stay: they are part of what the knowledge base tells.
 
     Returns:
         [{"role", "content": [{"type": "text", "text"} | {"type": "image", "image": absolute path}]}]
@@ -114,12 +112,17 @@ def build_prompt(
             messages.append(_message(role, [_text(text)]))
             continue
         blocks = _split_markers(text, images)
-        if number == last:
-            blocks = _fill_user(template, passages, blocks)
         if not with_images:
             blocks = _join([block for block in blocks if block["type"] == "text"])
+        if number == last:
+            blocks = _fill_user(template, passages, blocks)
         messages.append(_message(role, blocks))
     return messages
+
+
+def image_paths(prompt: list[dict]) -> list[str]:
+    """The pictures that a prompt shows, in order: the row's own and the passages'."""
+    return [block["image"] for message in prompt for block in message["content"] if block["type"] == "image"]
 
 
 def build_completion(sample: Sample, rewrite: Callable[[str], str] = str) -> list[dict]:
@@ -149,11 +152,6 @@ def decode_images(prompts: list[list[dict]]) -> list[list[dict]]:
         [{**message, "content": [decoded(block) for block in message["content"]]} for message in prompt]
         for prompt in prompts
     ]
-
-
-def neutralise(text: str) -> str:
-    """Text in which no tag and no special token begins: "<image>", "</think>", "<|im_end|>" become "‹image>", ..."""
-    return TAG_START.sub(HARMLESS, text)
 
 
 def _check_placeholders(form: str, name: str, path: Path) -> None:
@@ -196,11 +194,13 @@ def _fill_user(template: Template, passages: list[Passage], question: list[dict]
     blocks, question = question[:opening], question[opening:]
     if question:
         question = [_text(question[0]["text"].lstrip()), *question[1:]]
-    shown = template.separator.join(_show(template, number, passage) for number, passage in enumerate(passages, 1))
     for literal, placeholder, _, _ in Formatter().parse(template.user if passages else template.no_passages):
         blocks = [*blocks, _text(literal)]
         if placeholder == "passages":
-            blocks.append(_text(shown))
+            for number, passage in enumerate(passages, 1):
+                blocks.append(_text(template.separator if number > 1 else ""))
+                blocks += [{"type": "image", "image": passage.image}] if passage.image else []
+                blocks.append(_text(_show(template, number, passage)))
         elif placeholder == "question":
             blocks += question
     return _join(blocks)
