@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..knowledge.base import KnowledgeBase
+from ..knowledge.base import KnowledgeBase, Passage
 from ..retrieval.sections import SectionScorer, section_text
 from ..rewards.answer import normalise, numbers
 
@@ -22,7 +22,7 @@ class Evidence(NamedTuple):
 
 
 class _Section(NamedTuple):
-    id: str
+    key: str  # of the passage
     text: str  # as scorers read it
     words: tuple[str, ...]  # normalised, between spaces
     numbers: list[float]
@@ -64,17 +64,17 @@ class EvidenceFinder:
             holding = [i for i, part in enumerate(sections) if any(a in words for words in part.words for a in wanted)]
         if not holding:
             source, holding = "weak", list(range(len(sections)))
-        return Evidence(f"{key}#{sections[self._best(question, sections, holding)].id}", source)
+        return Evidence(sections[self._best(question, sections, holding)].key, source)
 
     def best_section(self, key: str, question: str) -> str | None:
         """Key of the article's section that fits the question best, the first of equals; None for an article without any text."""
         sections = self._sections(key)
-        return f"{key}#{sections[self._best(question, sections, range(len(sections)))].id}" if sections else None
+        return sections[self._best(question, sections, range(len(sections)))].key if sections else None
 
     def first_section(self, key: str) -> str | None:
         """Key of the article's first section that has a text; None if there is none."""
         sections = self._sections(key)
-        return f"{key}#{sections[0].id}" if sections else None
+        return sections[0].key if sections else None
 
     def _best(self, question: str, sections: list[_Section], among: Sequence[int]) -> int:
         if len(among) == 1:
@@ -86,20 +86,18 @@ class EvidenceFinder:
         sections = self._articles.get(key)
         if sections is None:
             sections = self._articles[key] = [
-                _Section(
-                    id=str(part["id"]),
-                    text=section_text(part.get("title") or "", part["text"]),
-                    words=_forms(section_text(part.get("title") or "", part["text"])),
-                    numbers=numbers(part["text"]),
-                )
-                for part in self._kb.article(key).get("sections") or []
-                if isinstance(part.get("text"), str) and part["text"].strip()
+                _section(passage) for passage in self._kb.passages(key) if passage.text.strip()
             ]
             if len(self._articles) > KEPT_ARTICLES:
                 self._articles.popitem(last=False)
         else:
             self._articles.move_to_end(key)
         return sections
+
+
+def _section(passage: Passage) -> _Section:
+    text = section_text(passage.section, passage.text)
+    return _Section(passage.key, text, _forms(text), numbers(passage.text))
 
 
 def _forms(text: str) -> tuple[str, ...]:

@@ -8,20 +8,17 @@ import os
 from itertools import islice
 from urllib.parse import unquote
 
-import numpy as np
-
 from ..data.image_files import ImageFiles
 from ..data.jsonl import split_paths
 from ..errors import InputError
-from ..knowledge.base import text_hash
 from ..knowledge.titles import read_redirects, title_of
 from .converted import Counts, RowsFile, file_identity
 from .field_map import add_map_flag, described
 from .json_stream import is_object, items
 from .kb_forms import COMMON, FIELDS, FORMS, Forms
+from .seen import SeenKeys
 
 LOOKED_AT = 100  # items in which a known form is looked for before anything is written
-RECENT = 2**17  # keys that are kept in a set before they are sorted in
 
 
 def add_flags(flags: argparse.ArgumentParser) -> None:
@@ -70,7 +67,7 @@ def convert(flags: argparse.Namespace) -> list[str]:
         "flags": {name: getattr(flags, name) for name in ("form", "map", "section_length", "image_roots")},
         "inputs": [file_identity(path) for path in (flags.input, flags.redirects) if path],
     }
-    keyed, seen = is_object(flags.input), _Seen()
+    keyed, seen = is_object(flags.input), SeenKeys()
     with RowsFile(flags.output, identity) as rows:
         done = rows.done
         for number, item in enumerate(items(flags.input)):
@@ -137,26 +134,3 @@ def _add_pictures(article: dict, pictures: ImageFiles, counts: Counts) -> None:
     article["images"] = list(dict.fromkeys(path for path in found if path))
     if not article["images"]:
         counts.note("no picture on disk", article["key"])
-
-
-class _Seen:
-    """Keys met so far, by 64-bit hashes: for 6 million the chance that two share one is one in a million."""
-
-    def __init__(self):
-        self._sorted, self._recent = np.zeros(0, dtype=np.uint64), set()
-
-    def add(self, key: str) -> bool:
-        """Whether it is new."""
-        number = text_hash(key)
-        if number in self._recent:
-            return False
-        wanted = np.uint64(number)
-        place = int(np.searchsorted(self._sorted, wanted))
-        if place < len(self._sorted) and self._sorted[place] == wanted:
-            return False
-        self._recent.add(number)
-        if len(self._recent) == RECENT:
-            recent = np.fromiter(self._recent, dtype=np.uint64, count=RECENT)
-            self._sorted = np.sort(np.concatenate([self._sorted, recent]), kind="stable")
-            self._recent.clear()
-        return True

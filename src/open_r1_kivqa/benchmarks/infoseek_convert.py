@@ -1,0 +1,205 @@
+"""InfoSeek's jsonl files (Chen et al. 2023) as rows: a question about the entity of an OVEN image each.
+
+The benchmark names the entity (in its withkb files) but no passage, so evidence is searched in the entity's article (evidence.py). The test split has neither answers nor entities: its
+rows serve for predictions.
+"""
+
+import argparse
+import os
+import re
+from typing import Any
+
+from ..data.image_files import ImageFiles
+from ..data.jsonl import split_paths
+from ..errors import InputError
+from . import infoseek
+from .articles import Articles, check_flags, conversation
+from .articles import add_flags as add_article_flags
+from .converted import Counts, RowsFile, check_row, file_identity
+from .infoseek_files import FIELDS, check_reference, read_question_types, read_references
+from .seen import SeenKeys
+
+UNANSWERED = ("data_id", "image_id", "question")  # what every line has in the file of the test split
+MONTHS = "january february march april may june july august september october november december"
+DATE = re.compile(
+    rf"(?:(?:{'|'.join(f'{name}|{name[:3]}' for name in MONTHS.split())})\b|[\d\s,./–-]|\b(?:st|nd|rd|th|bc|bce|ad|ce|century|c|ca|of|the)\b|(?<=\d)(?:st|nd|rd|th|s)\b)+",
+    re.IGNORECASE,
+)
+YEAR = re.compile(r"\d{3,4}|century", re.IGNORECASE)
+
+
+def add_flags(flags: argparse.ArgumentParser) -> None:
+    """The command's own flags."""
+    flags.add_argument(
+        "--input", required=True, help="jsonl file of questions: infoseek_train.jsonl, infoseek_val.jsonl"
+    )
+    flags.add_argument("--withkb", help="jsonl file with their entities: infoseek_val_withkb.jsonl")
+    flags.add_argument(
+        "--question_types",
+        help="jsonl file with their types: infoseek_val_qtype.jsonl. Without it the form of the answer says the type",
+    )
+    flags.add_argument(
+        "--image_roots",
+        required=True,
+        help="folders of OVEN's images, separated by ':'; they are looked through at any depth",
+    )
+    flags.add_argument(
+        "--id2path", help="JSON object of image ids and paths (oven_id2path.json), where files have other names"
+    )
+    flags.add_argument(
+        "--knowledge_base",
+        help="jsonl file of `kivqa convert kb`: entities are then its keys, and evidence is searched in their articles",
+    )
+    add_article_flags(flags)
+    flags.add_argument("--split", help="name of the rows' split (default: each one's data_split)")
+
+
+def convert(flags: argparse.Namespace) -> list[str]:
+    """Writes flags.output, and says what became of the questions. Raises InputError for what can't be used."""
+    check_flags(flags)
+    needs = _needs(flags.input)
+    types = read_question_types(flags.question_types) if flags.question_types else None
+    entities = _entities(flags.withkb) if flags.withkb else None
+    articles = Articles(flags) if flags.knowledge_base else None
+    images = ImageFiles.scan(split_paths(flags.image_roots), id2path=flags.id2path)
+    identity = {
+        "benchmark": "infoseek",
+        "inputs": [file_identity(path) for path in (flags.input, flags.withkb, flags.question_types) if path],
+        "image_folders": images.folder,
+        "images": images.fingerprint,
+        "articles": articles and articles.identity,
+        "split": flags.split,
+    }
+    seen = SeenKeys()
+    with RowsFile(flags.output, identity) as rows:
+        done = rows.done
+        for number, question in enumerate(read_references(flags.input, needs=needs)):
+            new = seen.add(question["data_id"])
+            if number < done:
+                continue
+            if not new:
+                rows.counts.drop("data_id given before", question["data_id"])
+            elif row := _row(
+                question, f"{flags.input}:{question['data_id']}", types, entities, articles, images, rows.counts, flags
+            ):
+                rows.write(row)
+            rows.dealt()
+        lines = rows.finish()
+    return [*lines, f"The rows' images: --image_folders {images.folder}"]
+
+
+def _needs(path: str) -> tuple[str, ...]:
+    """Fields that the lines must have: the test split's file has no answers."""
+    first = next(read_references(path, needs=UNANSWERED))
+    return FIELDS if first.get("answer_eval") else UNANSWERED
+
+
+def _entities(path: str) -> dict[str, tuple[str, str]]:
+    """data_id: (Wikidata id, title) of a withkb file."""
+    same: dict[tuple, tuple] = {}  # one object for the thousands of questions about an entity
+    entities = {}
+    for line in read_references(path, needs=("data_id", "entity_id")):
+        title = line.get("entity_text")
+        entity = (line["entity_id"], title if isinstance(title, str) else "")
+        entities[line["data_id"]] = same.setdefault(entity, entity)
+    return entities
+
+
+def _row(
+    question: dict,
+    source: str,
+    types: dict[str, str] | None,
+    entities: dict[str, tuple[str, str]] | None,
+    articles: Articles | None,
+    images: ImageFiles,
+    counts: Counts,
+    flags: argparse.Namespace,
+) -> dict | None:
+    """The row of a question; says in `counts` why there is none, and what is odd about it."""
+    id = question["data_id"]
+    files = images.find_all(question["image_id"], "oven")
+    if not files:
+        counts.drop("its image was not found", question["image_id"])
+        return None
+    if len(files) > 1:
+        counts.note(
+            "an image id that several files have; the first one is taken", f"{question['image_id']}: {files[:3]}"
+        )
+    row = {"id": id, "image": files[0], "conversations": conversation(question["question"], own_answer(question))}
+    answers: list[str] | dict = []
+    if question.get("answer_eval"):
+        kind = _type(question, types, counts)
+        try:
+            check_reference(question["answer_eval"], kind, source)
+            answers = _answers(question["answer_eval"], kind, id, counts)
+        except InputError as error:
+            counts.drop("question type and answer don't fit", error)
+            return None
+        row |= {"answers": answers, "answer_type": kind.lower(), "question_type": kind}
+        if not answers:
+            counts.drop("no answer is left", id)
+            return None
+    else:
+        counts.note("without an answer: for predictions only")
+    entity = (entities or {}).get(id) or (question.get("entity_id"), question.get("entity_text"))
+    names = [name for name in entity if isinstance(name, str) and name]
+    if names:
+        row["entity_id"] = names[0]
+    if articles is not None and names:
+        articles.add(row, names, question["question"], answers, counts)
+    elif names:
+        row["entity"] = names[0]
+    else:
+        counts.note("without an entity")
+    split = question.get("data_split")
+    row |= {
+        "split": flags.split or (split if isinstance(split, str) and split else _name(flags.output)),
+        "accu_reward_method": "infoseek",
+        "data_id": id,
+        "image_id": question["image_id"],
+    }
+    try:
+        check_row(row, id)
+    except InputError as error:
+        counts.drop("the row could not be used", error)
+        return None
+    return row
+
+
+def _type(question: dict, types: dict[str, str] | None, counts: Counts) -> str:
+    """The file's, else by the form of the answer: a number or range, dates or other texts."""
+    if types is not None:
+        if question["data_id"] in types:
+            return types[question["data_id"]]
+        counts.note("without a question type in --question_types; the answer's form says it", question["data_id"])
+    answers = question["answer_eval"]
+    texts = answers if isinstance(answers, list) else [answers]
+    if not isinstance(texts[0], str):
+        return "Numerical"
+    return "Time" if all(DATE.fullmatch(text.strip()) and YEAR.search(text) for text in texts) else "String"
+
+
+def _answers(answer_eval: Any, kind: str, id: str, counts: Counts) -> list[str] | dict:
+    if kind != "Numerical":
+        return list(dict.fromkeys(text for text in answer_eval if text.strip()))
+    low, high = infoseek.bounds(answer_eval)
+    if low > high:
+        counts.note("a range whose ends are the wrong way round; they are put in order", f"{id}: {low:g} to {high:g}")
+    return {"range": sorted((low, high))}
+
+
+def own_answer(question: dict) -> str:
+    """What the benchmark gives as the answer, one of its wordings: `answer`'s first, else `answer_eval`'s."""
+    for field in ("answer", "answer_eval"):
+        value = question.get(field)
+        value = value[0] if isinstance(value, list) and value else value
+        value = value.get("wikidata") if isinstance(value, dict) else value
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return f"{value:.12g}"
+    return ""
+
+
+def _name(path: str) -> str:
+    return os.path.basename(path).removesuffix(".jsonl")
