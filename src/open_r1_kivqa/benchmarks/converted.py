@@ -17,7 +17,8 @@ import time
 from collections.abc import Iterator
 from types import TracebackType
 
-from ..data.samples import parse_row
+from ..data.row_checks import answer_problem
+from ..data.samples import Sample, parse_row
 from ..errors import InputError
 from .counts import Counts
 
@@ -35,9 +36,19 @@ def file_identity(path: str) -> dict:
     return {"path": os.path.abspath(path), "bytes": status.st_size, "changed": status.st_mtime_ns}
 
 
-def check_row(row: dict, source: str, image_folder: str = os.curdir) -> None:
-    """InputError if training and evaluation could not use the row; no image is looked at."""
-    parse_row(row, image_folder=image_folder, reward_method="", source=source)
+def check_row(row: dict, source: str, image_folder: str = os.curdir) -> Sample:
+    """The row as training and evaluation read it; no image is looked at.
+
+    Raises:
+        InputError: `kivqa check` would find a problem in it: a field of another kind, no question, an answer that can't score 1 under the row's reward method.
+    """
+    sample = parse_row(row, image_folder=image_folder, reward_method="", source=source)
+    if not sample.question:
+        raise InputError(f"{source}: it asks nothing.")
+    problem = answer_problem(sample)
+    if problem is not None:
+        raise InputError(f"{source}: {problem[1]}; {problem[2]}.")
+    return sample
 
 
 class RowsFile:

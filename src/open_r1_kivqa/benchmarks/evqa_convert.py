@@ -13,9 +13,8 @@ from ..data.image_files import ImageFiles
 from ..data.jsonl import split_paths
 from ..data.samples import IMAGE_MARKER
 from ..errors import InputError
-from ..knowledge.base import KnowledgeBase
-from ..knowledge.titles import Titles, read_redirects
 from . import evqa
+from .articles import Articles, add_article_flags, check_article_flags
 from .converted import Counts, RowsFile, check_row, file_identity
 from .evqa_csv import read_csv
 
@@ -44,11 +43,7 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
         default="first",
         help="first: one row a question, with the first of its images that is there, as published scores are computed; all: a row for each image. Default: %(default)s",
     )
-    flags.add_argument(
-        "--knowledge_base",
-        help="jsonl file of `kivqa convert kb`; entities and evidence are then its keys, and evidence that it lacks is left out",
-    )
-    flags.add_argument("--redirects", help="tsv or json file: title, and the title that it redirects to")
+    add_article_flags(flags)
     flags.add_argument(
         "--question_types",
         default=",".join(evqa.QUESTION_TYPES),
@@ -60,12 +55,9 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
 def convert(flags: argparse.Namespace) -> list[str]:
     """Writes the rows, and says what became of the questions. Raises InputError for what can't be used."""
     types = _types(flags.question_types)
-    if flags.redirects and not flags.knowledge_base:
-        raise InputError(
-            "--redirects leads from titles to a knowledge base; give --knowledge_base too, or leave it out."
-        )
+    check_article_flags(flags)
     next(read_csv(flags.input), None)  # a wrong file is refused before the images are looked for
-    articles = Articles(flags.knowledge_base, flags.redirects) if flags.knowledge_base else None
+    articles = Articles.of(flags)
     images = ImageFiles.scan(split_paths(flags.image_roots), inat_json=split_paths(flags.inat_json))
     identity = {
         "benchmark": "evqa",
@@ -73,8 +65,7 @@ def convert(flags: argparse.Namespace) -> list[str]:
         "image_folders": images.folder,
         "images": images.fingerprint,
         "images_per_question": flags.images_per_question,
-        "knowledge_base": articles and articles.fingerprint,
-        "redirects": flags.redirects and file_identity(flags.redirects),
+        "articles": articles and articles.identity,
         "question_types": types,
         "split": flags.split,
     }
@@ -88,29 +79,6 @@ def convert(flags: argparse.Namespace) -> list[str]:
             rows.dealt()
         lines = rows.finish()
     return [*lines, f"The rows' images: --image_folders {images.folder}"]
-
-
-class Articles:
-    """The articles of a knowledge base by the urls that questions give; what was asked for is kept, since many questions are about one article."""
-
-    def __init__(self, path: str, redirects: str | None):
-        self._kb = KnowledgeBase.open(path)
-        self._titles = Titles.open(self._kb, read_redirects(redirects) if redirects else None)
-        self._keys: dict[str, str | None] = {}
-
-    @property
-    def fingerprint(self) -> str:
-        return self._kb.fingerprint
-
-    def key(self, url: str) -> str | None:
-        """The key of the article that a url means; None if there is none."""
-        if url not in self._keys:
-            self._keys[url] = self._titles.find(url)
-        return self._keys[url]
-
-    def has(self, key: str) -> bool:
-        """Whether this is the key of a passage."""
-        return key in self._kb
 
 
 def _types(text: str) -> list[str]:
@@ -135,9 +103,6 @@ def _rows(
     kind = question["question_type"]
     if kind not in types:
         counts.drop(f"question type {kind}, not in --question_types")
-        return
-    if not question["question"].strip():
-        counts.drop("it asks nothing", f"row {number}")
         return
     answers = _answers(question["answer"], kind)
     if not answers:

@@ -26,11 +26,12 @@ def read_references(path: str) -> Iterator[dict]:
         if not isinstance(row["input"], str) or not row["input"].strip():
             raise InputError(f"{source}: `input` is {str(row['input'])[:60]!r}; wanted is the question as a text.")
         row["id"] = row_id(row, "id", source)
-        row["answers"] = _answers(row["output"], source)
+        row["answers"] = answers_of(row["output"], source)
         yield row
 
 
-def _answers(output: object, source: str) -> list[str]:
+def answers_of(output: object, source: str) -> list[str]:
+    """All accepted answers of a question's `output`, each once. Raises InputError if there is none, or `output` has another form."""
     parts = output if isinstance(output, list) else [output]
     found: list[str] = []
     for part in parts:

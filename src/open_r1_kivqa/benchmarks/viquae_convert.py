@@ -1,0 +1,110 @@
+"""ViQuAE's questions (Lerner et al. 2022; `train.jsonl`, `validation.jsonl`, `test.jsonl` of PaulLerner/viquae_dataset) as rows.
+
+Of a question are read `id`, `input` (its text), `output` (the accepted answers), `image` (a file name) and `wikidata_id` (what the image shows). Its `output` holds no passage keys.
+"""
+
+import argparse
+import os
+
+from ..data.image_files import ImageFiles
+from ..data.jsonl import split_paths
+from ..data.samples import IMAGE_MARKER, row_id
+from ..errors import InputError
+from .articles import Articles, add_article_flags, check_article_flags
+from .converted import Counts, RowsFile, check_row, file_identity
+from .field_map import FieldMap, add_map_flag
+from .json_stream import Item, items
+from .viquae_files import answers_of
+
+FIELDS = {"id": "id", "question": "input", "output": "output", "image": "image", "entity": "wikidata_id"}
+NEEDED = ("id", "question", "output")
+
+
+def add_flags(flags: argparse.ArgumentParser) -> None:
+    """The command's own flags."""
+    flags.add_argument("--input", required=True, help="jsonl file: train.jsonl, validation.jsonl or test.jsonl")
+    flags.add_argument(
+        "--image_roots", required=True, help="folder of the unpacked images, or several separated by ':'"
+    )
+    add_article_flags(flags)
+    add_map_flag(flags, FIELDS)
+    flags.add_argument("--split", help="name of the rows' split (default: the input's name without its ending)")
+
+
+def convert(flags: argparse.Namespace) -> list[str]:
+    """Writes the rows, and says what became of the questions. Raises InputError for what can't be used."""
+    check_article_flags(flags)
+    fields = FieldMap(FIELDS, flags.map)
+    questions = items(flags.input)
+    articles = Articles.of(flags)
+    images = ImageFiles.scan(split_paths(flags.image_roots))
+    split = flags.split or os.path.splitext(os.path.basename(flags.input))[0]
+    identity = {
+        "benchmark": "viquae",
+        "input": file_identity(flags.input),
+        "image_folders": images.folder,
+        "images": images.fingerprint,
+        "articles": articles and articles.identity,
+        "map": fields.keys,
+        "split": split,
+    }
+    name = os.path.basename(flags.output).removesuffix(".jsonl")
+    with RowsFile(flags.output, identity) as rows:
+        for number, item in enumerate(questions):
+            if number < rows.done:
+                continue
+            row = _row(item, name, split, fields, images, articles, rows.counts)
+            if row is not None:
+                rows.write(row)
+            rows.dealt()
+        lines = rows.finish()
+    return [*lines, f"The rows' images: --image_folders {images.folder}"]
+
+
+def _row(
+    item: Item, name: str, split: str, fields: FieldMap, images: ImageFiles, articles: Articles | None, counts: Counts
+) -> dict | None:
+    lacking = [field for field in NEEDED if fields.get(item.value, field) is None]
+    if lacking:
+        raise fields.refuse(item.value, lacking, item.place)
+    id = row_id({"id": fields.get(item.value, "id")}, "id", item.place)
+    question, file, entity = (fields.get(item.value, field) for field in ("question", "image", "entity"))
+    answers = answers_of(fields.get(item.value, "output"), item.place)
+    if not isinstance(file, str) or not file:
+        counts.drop("it names no image", id)
+        return None
+    paths = images.find_all(file)
+    if not paths:
+        counts.drop("its image was not found", file)
+        return None
+    if len(paths) > 1:
+        counts.note("an image that several files fit; the first one is taken", f"{file}: {' '.join(paths[:3])}")
+    key = articles.key(entity) if articles and isinstance(entity, str) else entity
+    if key is None:
+        counts.note("its article is not in the knowledge base" if entity else "it names no entity", entity or id)
+    row = {
+        "id": f"{name}-{id}",
+        "image": paths[0],
+        "conversations": [
+            {"from": "human", "value": f"{IMAGE_MARKER}\n{question}"},
+            {"from": "gpt", "value": _first(item.value, fields, answers)},
+        ],
+        "answers": answers,
+        "entity": key,
+        "split": split,
+        "accu_reward_method": "viquae",
+        "data_id": id,
+    }
+    try:
+        check_row(row, item.place)
+    except InputError as error:
+        counts.drop("the row could not be used", error)
+        return None
+    return row
+
+
+def _first(item: object, fields: FieldMap, answers: list[str]) -> str:
+    """The original answer of the question's author, of which the others are aliases; without one the first of these."""
+    output = fields.get(item, "output")
+    original = output.get("original_answer") if isinstance(output, dict) else None
+    return original if isinstance(original, str) and original in answers else answers[0]
