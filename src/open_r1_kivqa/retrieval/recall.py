@@ -93,13 +93,15 @@ class Recall:
         groups = {group for kind in KINDS for group in self._counts[kind]}
         if not groups:
             return ["No row names its article or evidence, so there is no recall to count."]
-        width = max(map(len, groups)) + 2
+        width = max(11, *(len(group) + 2 for group in groups))
         lines = [f"{'recall in %':{width}}{'questions':>10}" + "".join(f"{f'@{k}':>8}" for k in CUTS)]
         for kind, title in KINDS.items():
             if not self._counts[kind]:
                 continue
             lines.append(title)
             for group, counts in self._groups(kind):
+                if group == ALL and len(self._counts[kind]) == 2:
+                    continue  # the same as its only split
                 cells = (f"{100 * counts[k] / counts['questions']:8.1f}" if k in counts else f"{'-':>8}" for k in CUTS)
                 lines.append(f"  {group:{width - 2}}{counts['questions']:10,}" + "".join(cells))
         return lines
@@ -113,10 +115,8 @@ class Recall:
         return [k for k in CUTS if k <= self._depths[kind]]
 
     def _groups(self, kind: str) -> list[tuple[str, dict]]:
-        """Splits by name; "all" last, and only if there are several."""
-        counts = self._counts[kind]
-        splits = sorted(group for group in counts if group != ALL)
-        return [(group, counts[group]) for group in (splits if len(splits) == 1 else [*splits, ALL])]
+        """Splits by name, "all" last."""
+        return sorted(self._counts[kind].items(), key=lambda pair: (pair[0] == ALL, pair[0]))
 
 
 def _first(found: Sequence[str], gold: set[str]) -> int:
