@@ -106,13 +106,11 @@ def _written_items(answer: str) -> int:
 
 
 def _is_suspect(answer: str, sample: Sample) -> bool:
-    """Whether the answer is longer than an answer is, or gives alternatives ("A or B") that neither a reference nor the row's own answer does."""
+    """Whether the answer is longer than answers are, or gives alternatives ("A or B") that no reference does; of a range the row's own answer tells."""
     references = () if isinstance(sample.answers, dict) else sample.answers
-    written = [*references, _own(sample)]
-    if too_long(answer, written):
-        return True
     most = max([MAX_WORDS, *(len(text.replace("&&", " and ").split()) for text in references)])
-    return len(answer.split()) > most or hedges(answer, written)
+    written = references or (_own(sample),)
+    return too_long(answer, written) or len(answer.split()) > most or hedges(answer, written)
 
 
 def _is_written_as_range(sample: Sample) -> bool:
