@@ -72,6 +72,7 @@ class RowsFile:
         self.path, self._identity = path, json.loads(json.dumps(identity))
         self._aside, self._record = f"{path}.part", f"{path}.part.json"
         self.counts, self.done, self._bytes = Counts(), 0, 0
+        self._safe = 0  # what the next run would take for `done`
         self._recorded = time.monotonic()
         self._full = False
         if os.path.isdir(path):
@@ -109,7 +110,7 @@ class RowsFile:
             self._put(self._record, state)
         except OSError as error:
             raise self._unwritable(error) from error
-        self._recorded = time.monotonic()
+        self._safe, self._recorded = self.done, time.monotonic()
         if sys.stderr.isatty():
             print(
                 f"{self.done:,} items read, {self.counts.written:,} rows", end="\033[K\r", file=sys.stderr, flush=True
@@ -145,6 +146,8 @@ class RowsFile:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if sys.stderr.isatty():
+            print(end="\033[K", file=sys.stderr, flush=True)  # the line of the progress
         if isinstance(error, InputError) and not self._full:  # the same input would fail again
             self._remove(self._aside)
             self._remove(self._record)
@@ -174,6 +177,7 @@ class RowsFile:
                 state = json.load(file)
         if state.get("identity") == self._identity and os.path.getsize(self._aside) >= state["bytes"]:
             self.done, self._bytes, self.counts = state["done"], state["bytes"], Counts.from_dict(state["counts"])
+            self._safe = self.done
             print(f"{self._aside}: going on after {self.done:,} items", file=sys.stderr)
         else:
             self._remove(self._record)
@@ -181,11 +185,16 @@ class RowsFile:
 
     def _put(self, path: str, values: dict) -> None:
         """JSON in a file, written aside and then renamed."""
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump(values, file, ensure_ascii=False, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{path}.new", path)
+        aside = f"{path}.new"
+        try:
+            with open(aside, "w", encoding="utf-8") as file:
+                json.dump(values, file, ensure_ascii=False, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, path)
+        except OSError:
+            self._remove(aside)
+            raise
 
     def _remove(self, path: str) -> None:
         if os.path.exists(path):
@@ -195,7 +204,7 @@ class RowsFile:
         self._full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
         if self._full:
             return InputError(
-                f"--output {self.path} cannot be written further ({error.strerror}); make room and start the same command again, it goes on after {self.done:,} items."
+                f"--output {self.path} cannot be written further ({error.strerror}); make room and start the same command again, it goes on after {self._safe:,} items."
             )
         return InputError(
             f"--output {self.path} cannot be written ({error.strerror}); name a file in a folder that is there."

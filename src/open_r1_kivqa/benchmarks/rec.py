@@ -50,24 +50,28 @@ def _row(item: Any, number: int, flags: argparse.Namespace) -> dict:
     source = f"{os.path.basename(flags.input)}[{number}]"
     if not isinstance(item, dict):
         raise InputError(f"{source}: {str(item)[:60]!r} is no object.")
-    size = size_of(item, source)
-    box = four_numbers(item.get("solution"), "solution", "[x1, y1, x2, y2] in pixels of the original image", source)
-    thousandths = item.get("normalized_solution")
-    if size != THOUSAND and thousandths is not None and box == thousandths:
-        raise InputError(
-            f"{source}: `solution` is the same as `normalized_solution`, so in thousandths of the image; wanted are pixels of the original image."
-        )
     row = {
         "id": item_id(item, number, flags.split, source),
         "image": relative_image(item.get("image"), "image", flags.image_root, source),
-        "conversations": [
-            {"from": "human", "value": IMAGE_MARKER + _question(item, source)},
-            {"from": "gpt", "value": f"<answer>{json.dumps({'bbox_2d': box})}</answer>"},
-        ],
+        "conversations": box_turns(item, source),
         "accu_reward_method": "iou",
         "split": flags.split,
     }
-    return checked(row, size, flags.image_root, source)
+    return checked(row, size_of(item, source), flags.image_root, source)
+
+
+def box_turns(item: dict, source: str) -> list[dict]:
+    """The turns of a row: question and box. InputError for an item that has none, or one in thousandths of the image."""
+    box = four_numbers(item.get("solution"), "solution", "[x1, y1, x2, y2] in pixels of the original image", source)
+    thousandths = item.get("normalized_solution")
+    if size_of(item, source) != THOUSAND and thousandths is not None and box == thousandths:
+        raise InputError(
+            f"{source}: `solution` is the same as `normalized_solution`, so in thousandths of the image; wanted are pixels of the original image."
+        )
+    return [
+        {"from": "human", "value": IMAGE_MARKER + _question(item, source)},
+        {"from": "gpt", "value": f"<answer>{json.dumps({'bbox_2d': box})}</answer>"},
+    ]
 
 
 def _question(item: dict, source: str) -> str:
