@@ -11,7 +11,9 @@ from open_r1_kivqa.errors import InputError
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(codec="utf-8"), max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -29,7 +31,11 @@ def refused(path, **flags):
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.dictionaries(st.text(st.characters(codec="utf-8")), values, max_size=5), st.booleans(), st.sampled_from([None, 2]))
+@given(
+    st.dictionaries(st.text(st.characters(codec="utf-8")), values, max_size=5),
+    st.booleans(),
+    st.sampled_from([None, 2]),
+)
 def test_items_are_those_that_json_reads(tmp_path_factory, content, escaped, indent):
     folder = tmp_path_factory.mktemp("stream")
     text = json.dumps(content, ensure_ascii=escaped, indent=indent).encode()
@@ -79,7 +85,9 @@ def test_what_is_no_json_is_said_where(tmp_path, bad):
     content[700_000 : 700_000 + len(bad)] = bad
     message = refused(written(tmp_path, bytes(content)))
     first, last = 700_000 // CHUNK * CHUNK, (700_000 // CHUNK + 1) * CHUNK
-    assert f"is not JSON between bytes {first:,} and {last:,}, after 13 complete items, the last of them 'k12'" in message
+    assert (
+        f"is not JSON between bytes {first:,} and {last:,}, after 13 complete items, the last of them 'k12'" in message
+    )
 
 
 @pytest.mark.parametrize("end", [b" x", b"\0\0\0", b'{"b": 1}', b"]"])

@@ -64,7 +64,9 @@ def convert(flags: argparse.Namespace) -> list[str]:
     names = _names_of(flags.redirects) if flags.redirects else {}
     pictures = ImageFiles.scan(split_paths(flags.image_roots)) if flags.image_roots else None
     identity = {
-        "flags": {name: getattr(flags, name) for name in ("form", "map", "section_length", "image_roots")},
+        "benchmark": "kb",
+        "flags": {name: getattr(flags, name) for name in ("form", "map", "section_length")},
+        "images": pictures and [pictures.folder, pictures.fingerprint],
         "inputs": [file_identity(path) for path in (flags.input, flags.redirects) if path],
     }
     keyed, seen = is_object(flags.input), SeenKeys()

@@ -31,7 +31,7 @@ COMMON = {"key": "key", "title": "title", "url": "url", "image_urls": "image_url
 TEXTS = ("section_texts", "sections", "text")  # fields that an article's texts can stand in, in this order
 FIELDS = ("key", "title", "url", "section_titles", *TEXTS, "summary", "image_urls")
 HEADING = re.compile(
-    r"^(?:(={2,6})[ \t]*(?P<wiki>[^=\n].*?)[ \t]*\1|#{1,6}[ \t]+(?P<markdown>.+?))[ \t]*$", re.MULTILINE
+    r"^(?:(={2,6})[ \t]*(?P<wiki>[^=\s].*?)[ \t]*\1|#{1,6}[ \t]+(?P<markdown>.+?))[ \t]*$", re.MULTILINE
 )
 
 
