@@ -13,6 +13,7 @@ COMMANDS = {
     "check": (".checks_cli", "main", "look through data, images and knowledge base before a training run"),
     "graph": (".curriculum.graph_cli", "main", "find out which training rows resemble each other, for the curriculum"),
     "convert": (".benchmarks.convert_cli", "main", "turn the files of a public benchmark into rows"),
+    "index": (".retrieval.index_cli", "main", "embed the pictures of a knowledge base and make an index of them"),
     "retrieve": (".retrieval.retrieve_cli", "main", "find the passages that a row's picture and question lead to"),
     "score": (".benchmarks.score_cli", "main", "score predictions by the official rules of a public benchmark"),
     "bridge": (".cold_start.bridge_cli", "main", "make cold-start data with a multimodal model and a reasoning model"),

@@ -10,17 +10,15 @@ from typing import Protocol
 
 import numpy as np
 
+from ..data.packed import Texts
 from ..errors import InputError
 from .index import FORMAT
+from .kinds import EF_CONSTRUCTION, EF_SEARCH, PROBES, factory_name, index_bytes
 
-KINDS, PRECISIONS = ("flat", "ivf", "hnsw"), ("fp32", "fp16", "sq8")
-BYTES = {"fp32": 4, "fp16": 2, "sq8": 1}  # of a number
-LINKS = 32  # of a vector in an HNSW graph; twice as many in its lowest layer
-EF_CONSTRUCTION, EF_SEARCH = 200, 128
-PROBES = 32  # lists of an inverted file that a search looks into
 SAMPLE = 64  # x lists vectors train an inverted file
-TRAINED = 65_536  # vectors train the scale of sq8
+TRAINED = 65_536  # vectors, at least, train the scale of sq8
 BATCH = 65_536  # vectors added at a time
+TOLD = 10  # times that progress is told
 
 
 class Vectors(Protocol):
@@ -40,40 +38,42 @@ class Vectors(Protocol):
 
 
 class ArrayVectors:
-    """Vectors of an array, which may be memory-mapped, scaled to length 1."""
+    """Vectors of an array, which may lie on disk, scaled to length 1.
 
-    def __init__(self, array: np.ndarray):
+    Args:
+        array: (n, dim); must have `shape`, and give parts by slices.
+        rows: ascending, those to take; None takes all.
+    """
+
+    def __init__(self, array: np.ndarray, rows: np.ndarray | None = None):
         self._array, self.dim = array, array.shape[1]
+        self._rows = np.arange(len(array)) if rows is None else rows
 
     def __len__(self) -> int:
-        return len(self._array)
+        return len(self._rows)
 
     def batches(self, size: int) -> Iterator[np.ndarray]:
+        """All in order, (up to `size`, dim) float32 at a time; `InputError` for one that is zero or not finite."""
         for start in range(0, len(self._array), size):
-            rows = np.asarray(self._array[start : start + size], dtype=np.float32)
-            lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-            bad = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0)))
-            if len(bad):
-                raise InputError(
-                    f"Vector {start + int(bad[0])} (counted from 0) is zero or not finite ({len(bad):,} among the first {start + len(rows):,}); leave these out or embed their pictures again."
-                )
-            yield rows / lengths
+            first, last = np.searchsorted(self._rows, [start, start + size])
+            if first < last:
+                yield self._unit(self._array[start : start + size], self._rows[first:last] - start, start)
 
+    def take(self, places: np.ndarray) -> np.ndarray:
+        """(places, dim) some of them."""
+        rows = self._rows[places].tolist()
+        return np.concatenate([self._unit(self._array[row : row + 1], np.array([0]), row) for row in rows])
 
-def lists_for(vectors: int) -> int:
-    """Lists of an inverted file: 4 times the square root of the vectors, a power of two, and no more than can be trained with 39 vectors each (faiss' minimum)."""
-    wanted = 4 * np.sqrt(max(vectors, 1))
-    return max(1, min(2 ** int(np.log2(wanted)), vectors // 39))
-
-
-def index_bytes(kind: str, precision: str, vectors: int, dim: int) -> int:
-    """Size of index.faiss, and of the index in memory while it is built (but for what training takes); to about 2 %."""
-    size = vectors * dim * BYTES[precision]
-    if kind == "ivf":
-        size += vectors * 8 + lists_for(vectors) * dim * 4
-    if kind == "hnsw":  # links of 4 bytes, layer above layer each with one vector in LINKS, place and layer of each
-        size += vectors * (2 * LINKS * 4 + LINKS * 4 / (LINKS - 1) + 12)
-    return int(size)
+    @staticmethod
+    def _unit(part: np.ndarray, rows: np.ndarray, start: int) -> np.ndarray:
+        vectors = np.asarray(part, dtype=np.float32)[rows]
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        bad = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0)))
+        if len(bad):
+            raise InputError(
+                f"Vector {start + int(rows[bad[0]])} (counted from 0) is zero or not finite; leave it out."
+            )
+        return vectors / lengths
 
 
 def build_index(
@@ -84,6 +84,8 @@ def build_index(
     kind: str = "flat",
     precision: str = "fp32",
     seed: int = 0,
+    nprobe: int | None = None,
+    ef_search: int | None = None,
     about: dict | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> dict:
@@ -95,6 +97,8 @@ def build_index(
         kind: "flat" compares with every vector, "ivf" with those of the nearest lists, "hnsw" walks along a graph.
         precision: "fp32", "fp16", "sq8" (8 bits a number, scaled by each dimension's range).
         seed: of the vectors that train it.
+        nprobe: lists that a search looks into (ivf).
+        ef_search: candidates that a search keeps (hnsw).
         about: encoder, encoder_fingerprint, knowledge_base, knowledge_base_fingerprint and what else the manifest shall hold.
 
     Raises:
@@ -110,8 +114,10 @@ def build_index(
     with faiss_threads():
         index = _trained(vectors, kind, precision, seed, progress)
         for batch in vectors.batches(BATCH):
+            before = index.ntotal
             index.add(batch)
-            progress(f"{index.ntotal:,} of {len(vectors):,} vectors added")
+            if index.ntotal * TOLD // len(vectors) > before * TOLD // len(vectors):
+                progress(f"{index.ntotal:,} of {len(vectors):,} vectors added")
     part = f"{folder.rstrip(os.sep)}.part"
     shutil.rmtree(part, ignore_errors=True)
     os.makedirs(part)
@@ -130,14 +136,13 @@ def build_index(
         "vectors": len(vectors),
         "articles": articles,
         "seed": seed,
-        **({"nprobe": min(PROBES, index.nlist), "lists": index.nlist} if kind == "ivf" else {}),
-        **({"ef_search": EF_SEARCH, "links": LINKS} if kind == "hnsw" else {}),
+        **({"lists": index.nlist} if kind == "ivf" else {}),
+        **search_settings(kind, getattr(index, "nlist", None), nprobe=nprobe, ef_search=ef_search),
         "versions": {
             name: metadata.version(name) for name in ("open-r1-kivqa", "faiss-cpu", "numpy", "torch", "transformers")
         },
     }
-    with open(os.path.join(part, "manifest.json"), "w", encoding="utf-8") as file:
-        json.dump(manifest, file, indent=1)
+    write_manifest(part, manifest)
     _replace_folder(part, folder)
     return manifest
 
@@ -159,19 +164,43 @@ def faiss_threads() -> Iterator[None]:
         faiss.omp_set_num_threads(before)
 
 
-def check_room(folder: str, kind: str, precision: str, vectors: int, dim: int) -> None:
-    """InputError if disk or memory lack room for the index."""
+def check_room(folder: str, kind: str, precision: str, vectors: int, dim: int, copies: int = 0) -> str:
+    """What the index will take, as a sentence.
+
+    Args:
+        copies: of the vectors in fp32 that lie beside the index when it is written.
+
+    Raises:
+        InputError: disk or memory lack room for it.
+    """
     size = index_bytes(kind, precision, vectors, dim)
+    stored = size + copies * 4 * vectors * dim
     smaller = "" if precision == "sq8" else ", or make the index smaller with --precision sq8 (or fp16)"
-    parent = os.path.dirname(os.path.abspath(folder)) or "."
-    free = shutil.disk_usage(parent).free
-    if size > free:
-        raise InputError(f"The index takes {gib(size)} on disk, but {parent} has {gib(free)} free; make room{smaller}.")
-    memory = _available_memory()
+    parent = os.path.dirname(os.path.abspath(folder))
+    free, memory = shutil.disk_usage(parent).free, _available_memory()
+    if stored > free:
+        raise InputError(f"{gib(stored)} are needed on disk, but {parent} has {gib(free)} free; make room{smaller}.")
     if memory is not None and size > memory:
         raise InputError(
             f"The index takes {gib(size)} of memory while it is built, but {gib(memory)} are available; use a larger machine{smaller}."
         )
+    beside = f", the vectors beside it {gib(stored - size)}" if copies else ""
+    return f"the index will take {gib(size)} on disk and in memory ({vectors:,} x {dim}, {kind}, {precision}){beside}; {gib(free)} are free"
+
+
+def search_settings(kind: str, lists: int | None, *, nprobe: int | None = None, ef_search: int | None = None) -> dict:
+    """What the manifest says about searching: {"nprobe"}, {"ef_search"} or nothing, by the kind; None takes the default."""
+    if kind == "ivf":
+        return {"nprobe": min(nprobe or PROBES, lists)}
+    return {"ef_search": ef_search or EF_SEARCH} if kind == "hnsw" else {}
+
+
+def write_manifest(folder: str, manifest: dict) -> None:
+    """Writes manifest.json whole."""
+    path = os.path.join(folder, "manifest.json")
+    with open(f"{path}.part", "w", encoding="utf-8") as file:
+        json.dump(manifest, file, indent=1)
+    os.replace(f"{path}.part", path)
 
 
 def gib(size: float) -> str:
@@ -191,17 +220,14 @@ def _trained(vectors: Vectors, kind: str, precision: str, seed: int, progress: C
     """An empty index, trained on a sample."""
     import faiss
 
-    code = {"fp32": "Flat", "fp16": "SQfp16", "sq8": "SQ8"}[precision]
-    lists = lists_for(len(vectors))
-    name = {"flat": code, "ivf": f"IVF{lists},{code}", "hnsw": f"HNSW{LINKS},{code}"}[kind]
-    index = faiss.index_factory(vectors.dim, name, faiss.METRIC_INNER_PRODUCT)
+    index = faiss.index_factory(vectors.dim, factory_name(kind, precision, len(vectors)), faiss.METRIC_INNER_PRODUCT)
     if kind == "hnsw":
         index.hnsw.efConstruction = EF_CONSTRUCTION
     if kind == "ivf":
         index.cp.seed = seed % 2**31
         index.cp.max_points_per_centroid = SAMPLE
     if not index.is_trained:
-        sample = _sample(vectors, max(SAMPLE * lists if kind == "ivf" else 0, TRAINED), seed)
+        sample = _sample(vectors, max(SAMPLE * index.nlist if kind == "ivf" else 0, TRAINED), seed)
         index.train(sample)
         progress(f"trained on {len(sample):,} vectors")
     return index
@@ -219,15 +245,13 @@ def _sample(vectors: Vectors, number: int, seed: int) -> np.ndarray:
 
 
 def _write_keys(folder: str, keys: Iterable[str]) -> int:
-    """Writes articles.npy, keys.bin and key_ends.npy; gives the number of articles."""
-    # Sorted as UTF-8, which is the order of Python's texts.
+    """Writes articles.npy, keys.npy and key_ends.npy; gives the number of articles."""
     distinct = sorted(set(keys))
     numbers = {key: number for number, key in enumerate(distinct)}
-    np.save(os.path.join(folder, "articles.npy"), np.fromiter((numbers[key] for key in keys), dtype=np.int32))
-    encoded = [key.encode("utf-8") for key in distinct]
-    np.save(os.path.join(folder, "key_ends.npy"), np.cumsum([len(key) for key in encoded], dtype=np.int64))
-    with open(os.path.join(folder, "keys.bin"), "wb") as file:
-        file.writelines(encoded)
+    joined, ends = Texts.of(distinct).arrays
+    articles = np.fromiter((numbers[key] for key in keys), dtype=np.int32)
+    for name, array in (("articles", articles), ("keys", joined), ("key_ends", ends)):
+        np.save(os.path.join(folder, f"{name}.npy"), array)
     return len(distinct)
 
 

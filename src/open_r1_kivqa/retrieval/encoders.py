@@ -76,7 +76,7 @@ class ColourEncoder(ImageEncoder):
 
     def __init__(self, batch_size: int = IMAGE_BATCH):
         self.name, self.batch_size = "colour", batch_size
-        self.fingerprint = hashlib.sha256(f"{colour.VERSION} {colour.THUMBNAIL}".encode()).hexdigest()
+        self.fingerprint = hashlib.sha256(colour.VERSION.encode()).hexdigest()
         self.dim = self.encode_images([Image.new("RGB", (12, 9))]).shape[1]
 
     def encode_images(self, images: Sequence[Image.Image]) -> np.ndarray:

@@ -3,7 +3,8 @@
 A folder with
   index.faiss       vectors of length 1, by inner product
   articles.npy      (vectors,) int32, the article of each vector, numbered in the order of their keys
-  keys.bin, key_ends.npy   the articles' keys in UTF-8, sorted, one after the other, and (articles,) int64, where each ends
+  keys.npy          the articles' keys, sorted, one after the other in UTF-8;
+  key_ends.npy      (articles,) int64, where each one ends (data/packed.py)
   manifest.json     encoder and knowledge base with their fingerprints, kind, precision, counts, versions
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ..data.packed import Texts
 from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
 
@@ -28,27 +30,10 @@ TOGETHER = 1024  # queries searched at a time by a flat index, which then multip
 FEW = 16  # and by the others: few enough that faiss looks at each query alone, so that a result doesn't depend on its neighbours in the batch
 
 
-class Keys(Sequence):
-    """Keys of articles, sorted, memory-mapped."""
-
-    def __init__(self, folder: str):
-        self._ends = np.load(os.path.join(folder, "key_ends.npy"), mmap_mode="r", allow_pickle=False)
-        self._text = np.memmap(os.path.join(folder, "keys.bin"), dtype=np.uint8, mode="r")
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def __getitem__(self, i: int) -> str:
-        if not 0 <= i < len(self):
-            raise IndexError(i)
-        start = int(self._ends[i - 1]) if i else 0
-        return self._text[start : int(self._ends[i])].tobytes().decode("utf-8")
-
-
-class Ids(Sequence):
+class Ids(Sequence[str]):
     """The article key of each vector."""
 
-    def __init__(self, articles: np.ndarray, keys: Keys):
+    def __init__(self, articles: np.ndarray, keys: Texts):
         self._articles, self._keys = articles, keys
 
     def __len__(self) -> int:
@@ -68,7 +53,7 @@ class ImageIndex:
         dim: length of a vector.
     """
 
-    def __init__(self, folder: str, manifest: dict, index, articles: np.ndarray, keys: Keys):
+    def __init__(self, folder: str, manifest: dict, index, articles: np.ndarray, keys: Texts):
         self.folder, self.manifest = folder, manifest
         self._index, self._articles, self._keys = index, articles, keys
         self.ids = Ids(articles, keys)
@@ -88,8 +73,8 @@ class ImageIndex:
         flag = faiss.IO_FLAG_MMAP if manifest["kind"] == "ivf" else faiss.IO_FLAG_MMAP_IFC
         try:
             index = faiss.read_index(os.path.join(folder, "index.faiss"), flag)
-            articles = np.load(os.path.join(folder, "articles.npy"), mmap_mode="r", allow_pickle=False)
-            keys = Keys(folder)
+            articles = _mapped(folder, "articles")
+            keys = Texts(_mapped(folder, "keys"), _mapped(folder, "key_ends"))
         except (OSError, ValueError, RuntimeError) as error:
             raise InputError(f"Index {folder} cannot be read ({error}); build it again with kivqa index.") from error
         if not index.ntotal == len(articles) == manifest["vectors"] or len(keys) != manifest["articles"]:
@@ -259,3 +244,8 @@ def read_manifest(folder: str) -> dict:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise InputError(f"{path} is not of the form that this version reads; build the index again with kivqa index.")
     return manifest
+
+
+def _mapped(folder: str, name: str) -> np.ndarray:
+    # As a plain array: an element of a memmap takes ten times as long.
+    return np.load(os.path.join(folder, f"{name}.npy"), mmap_mode="r", allow_pickle=False).view(np.ndarray)
