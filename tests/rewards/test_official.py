@@ -109,6 +109,12 @@ def test_lists(answer, answers, official, guarded):
     assert verdicts(answer, sample(answers, "evqa", "multi_answer")) == (official, guarded)
 
 
+def test_a_long_list_may_be_answered():
+    names = [f"x{i}" for i in range(30)]
+    one = sample(["&&".join(names)], "evqa", "multi_answer")
+    assert verdicts(", ".join(names), one) == verdicts(" and ".join(names), one) == (1.0, 1.0)
+
+
 def test_references_of_which_nothing_is_left():
     assert verdicts("the", sample(["A"], "infoseek")) == (1.0, 0.0)
     assert verdicts("the", sample(["A"], "viquae")) == (1.0, 0.0)

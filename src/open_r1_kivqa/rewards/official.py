@@ -22,8 +22,10 @@ SPARE_ITEMS = 1  # that a list may hold beyond the reference's
 
 def infoseek(answer: str, sample: Sample) -> float | None:
     """InfoSeek's verdict behind the guards; a range among the row's references takes its rule for numbers, a list that for strings."""
-    if not sample.answers or _is_suspect(answer, sample):
-        return 0.0 if sample.answers else None
+    if not sample.answers:
+        return None
+    if _is_suspect(answer, sample):
+        return 0.0
     if isinstance(sample.answers, dict):
         given = infoseek_rules.numbers(answer)[:2]
         is_range = len(given) == 2 and given[0] < given[1]
@@ -37,10 +39,12 @@ def infoseek(answer: str, sample: Sample) -> float | None:
 def evqa(answer: str, sample: Sample) -> float | None:
     """Encyclopedic-VQA's exact match behind the guards; rows of the question type multi_answer take its rule for lists."""
     accepted = _evqa_answers(sample)
-    if not accepted or _is_suspect(answer, sample):
-        return 0.0 if accepted else None
+    if not accepted:
+        return None
+    if _is_suspect(answer, sample):
+        return 0.0
     if sample.question_type == LIST_TYPE:
-        given = _written_items(answer)
+        given = len(evqa_rules.given_items(answer))  # those that come again too
         accepted = [text for text in accepted if given <= len(evqa_rules.items(text)) + SPARE_ITEMS]
     elif not evqa_rules.normalise(answer):
         return 0.0
@@ -98,11 +102,6 @@ def _evqa_answers(sample: Sample) -> list[str]:
 def _evqa_type(sample: Sample) -> str:
     """Every type but that of lists has the same rule, so any other stands for them; rows of ours have types of their own."""
     return LIST_TYPE if sample.question_type == LIST_TYPE else evqa_rules.QUESTION_TYPES[0]
-
-
-def _written_items(answer: str) -> int:
-    """How many items a list has, those that come again too."""
-    return len(evqa_rules.given_items(answer))
 
 
 def _is_suspect(answer: str, sample: Sample) -> bool:
