@@ -18,7 +18,7 @@ SHARDS = 256  # that there should be at least
 
 
 class Features:
-    """The vectors of the pictures that could be read, in their order (as `building.Vectors`).
+    """The vectors of the pictures that could be read, in their order (as `vectors.Vectors`).
 
     Attributes:
         dim: length of a vector.

@@ -12,10 +12,10 @@ from ..data.packed import Texts
 from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
 from ..knowledge.titles import Titles
-from .building import BATCH, ArrayVectors
 from .encoders import ImageEncoder
 from .harmless_pickle import read_pickle
 from .pictures import article_pictures, find_picture
+from .vectors import BATCH, ArrayVectors
 
 UNMATCHED = 20  # names shown that fit no article
 COMPARED = 16  # pictures that are embedded to see whether an encoder made the vectors
