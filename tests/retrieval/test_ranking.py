@@ -71,10 +71,18 @@ def test_articles_without_sections():
 def test_ranking_against_a_plain_sort(data):
     numbers = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=5))
     articles = data.draw(st.permutations([f"k{i}" for i in range(len(numbers))]))
-    some = pool(articles, data.draw(st.lists(st.sampled_from([0, 0.25, 1]), min_size=len(numbers), max_size=len(numbers))), numbers)
+    some = pool(
+        articles,
+        data.draw(st.lists(st.sampled_from([0, 0.25, 1]), min_size=len(numbers), max_size=len(numbers))),
+        numbers,
+    )
     total = sum(numbers)
     text = np.array(data.draw(st.lists(st.sampled_from([0, 0.5, 1]), min_size=total, max_size=total)))
-    weight, per_article, top_k = data.draw(st.sampled_from([0, 0.5, 1])), data.draw(st.integers(1, 3)), data.draw(st.integers(1, 9))
+    weight, per_article, top_k = (
+        data.draw(st.sampled_from([0, 0.5, 1])),
+        data.draw(st.integers(1, 3)),
+        data.draw(st.integers(1, 9)),
+    )
 
     def order(i: int):
         owner = some.owners[i]

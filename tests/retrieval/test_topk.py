@@ -122,7 +122,10 @@ def test_fields_of_other_names(read):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ([{"qid": 3, "docs": []}], r"none of the fields data_id, id, question_id is there, only qid, docs; .*--map id=NAME"),
+        (
+            [{"qid": 3, "docs": []}],
+            r"none of the fields data_id, id, question_id is there, only qid, docs; .*--map id=NAME",
+        ),
         ([{"id": 3, "docs": []}], "none of the fields retrieved, .* --map retrieved=NAME"),
         ([{"id": 1.5, "retrieved": []}], "the id is 1.5"),
         ([[OWL]], "wanted is an object, found a list"),

@@ -105,13 +105,14 @@ def main(argv: list[str]) -> int:
     }
     folders = picture_folders(kb, folders)
     retriever = Retriever(kb, source, scorer, settings, folders)
-    blocks = Blocks(flags.output, {**made_by, "other_weights": settings.other_weights, "images": folders}, len(rows))
-    progress, own, done = ProgressLine(), blocks.own(), 0
-    for block in blocks.todo():
+    identity = {**made_by, "other_weights": settings.other_weights, "images": folders, "batch_size": flags.batch_size}
+    blocks = Blocks(flags.output, identity, len(rows))
+    progress, todo = ProgressLine(), blocks.todo()
+    _refuse_unusable(rows, [i for block in todo for i in blocks.rows_of(block)], images_read=not unread)
+    for number, block in enumerate(todo):
+        progress("block", number, len(todo))
         answers = list(retriever.answer([rows[i] for i in blocks.rows_of(block)]))
         blocks.write(block, [row for row, _ in answers], [record for _, record in answers])
-        done += len(answers)
-        progress("rows", done, len(own) * len(blocks.rows_of(0)))
     blocks.wait()
     if os.environ.get("RANK", "0") != "0":
         return 0
@@ -121,6 +122,18 @@ def main(argv: list[str]) -> int:
     print("\n".join(tally.lines()))
     print(f"\n{flags.output} written, and {flags.output}.report.json; {time.perf_counter() - started:.1f} s")
     return 0
+
+
+def _refuse_unusable(rows, places: list[int], images_read: bool) -> None:
+    """InputError for a row that cannot be used or an image that is not there, before any is encoded."""
+    missing = []
+    for i in places:
+        sample = rows[i]
+        missing += [path for path in sample.images if images_read and not os.path.isfile(path)]
+    if missing:
+        raise InputError(
+            f"{len(missing):,} images of the rows do not exist, the first is {missing[0]}; check --image_folders, or remove their rows (kivqa check lists them)."
+        )
 
 
 def _source(flags: argparse.Namespace, kb):
@@ -133,17 +146,17 @@ def _source(flags: argparse.Namespace, kb):
         from .topk import TopK, read_mapping
 
         redirects = read_redirects(flags.redirects) if flags.redirects else None
-        topk = TopK.read(flags.topk_json, kb, Titles.open(kb, redirects), read_mapping(flags.map))
+        mapping = read_mapping(flags.map)
+        topk = TopK.read(flags.topk_json, kb, Titles.open(kb, redirects), mapping)
         if os.environ.get("RANK", "0") == "0":
             print("\n".join(topk.lines()))
         about = {
-            "topk_json": {
-                "name": os.path.basename(flags.topk_json),
-                "fingerprint": content_hash(flags.topk_json),
-                **topk.to_json(),
-            }
+            "name": os.path.basename(flags.topk_json),
+            "fingerprint": content_hash(flags.topk_json),
+            "map": mapping,
         }
-        return sources.ListSource(topk, flags.articles), about, topk.longest
+        about["redirects"] = content_hash(flags.redirects) if flags.redirects else None
+        return sources.ListSource(topk, flags.articles), {"topk_json": {**about, **topk.to_json()}}, topk.longest
     from .index import ImageIndex
 
     index = ImageIndex.open(flags.index)
@@ -151,18 +164,17 @@ def _source(flags: argparse.Namespace, kb):
     about = {name: index.manifest[name] for name in ("kind", "precision", "vectors", "articles")}
     about = {"index": {**about, "fingerprint": content_hash(os.path.join(flags.index, "index.faiss"))}}
     if flags.query_features:
-        from .imports import read_features
+        from .imports import read_features, read_ids
 
-        ids, vectors = read_features(flags.query_features, flags.query_ids)
-        about["encoder"] = {
-            "name": os.path.basename(flags.query_features),
-            "fingerprint": content_hash(flags.query_features),
-        }
-        return (
-            sources.IndexSource(index, sources.imported(ids, vectors), flags.articles, sources.NO_VECTOR),
-            about,
-            len(kb),
-        )
+        ids, vectors = read_ids(flags.query_ids), read_features(flags.query_features)
+        if len(ids) != len(vectors):
+            raise InputError(
+                f"--query_features {flags.query_features} holds {len(vectors):,} vectors, --query_ids {flags.query_ids} {len(ids):,} ids; give one id for each vector."
+            )
+        name, fingerprint = os.path.basename(flags.query_features), content_hash(flags.query_features)
+        about["query_features"] = {"name": name, "fingerprint": fingerprint, "ids": content_hash(flags.query_ids)}
+        vectors = sources.imported(ids, vectors)
+        return sources.IndexSource(index, vectors, flags.articles, sources.NO_VECTOR), about, len(kb)
     from .encoders import load_image_encoder
 
     name = flags.encoder or index.encoder

