@@ -58,6 +58,14 @@ class DataArguments:
         "Which passages a prompt shows: 'retrieved' (the first candidates as they are), a number k (every gold passage plus the best others, k in all), 'gold', 'gold_removed' or 'none'.",
     )
     num_passages: int = flag(5, "How many candidates the levels 'retrieved' and 'gold_removed' show.")
+    max_passage_tokens: int | None = flag(
+        None,
+        "Cut the text of each passage to so many tokens, at the end of a sentence; the sentence that holds the answer stays (docs/data.md). Default: whole passages.",
+    )
+    passage_images: int = flag(
+        0,
+        "Show the picture of its article before each of the first so many passages. Paths are relative to the knowledge base's folder or to an image folder.",
+    )
     task_type: str | None = flag(
         None,
         "Name of the prompt template, or path of a template yaml. Default: kivqa with a knowledge base, else default.",
@@ -99,6 +107,13 @@ class DataArguments:
             raise InputError(
                 f"--num_passages {self.num_passages}: at least 1 is wanted; use --context_level none to show no passage."
             )
+        refuse_below(self, 1, "max_passage_tokens")
+        refuse_below(self, 0, "passage_images")
+        for name in ("max_passage_tokens", "passage_images"):
+            if getattr(self, name) and not self.knowledge_base:
+                raise InputError(
+                    f"--{name} acts on passages, and without --knowledge_base there are none: leave it out."
+                )
         check_level(self.context_level, "--context_level")
         refuse_reserved(self.system_prompt or "", "--system_prompt")
         if self.task_type is None:
@@ -222,6 +237,16 @@ class VLMGRPOConfig(OursInTrainer, GRPOConfig):
         None,
         "Stages of one run as steps:completion tokens:completions a prompt, as 100:4096:16,100:8192:8,100:16384:4 (Vision-R1). Sets --max_steps, --num_generations and --max_completion_length.",
     )
+    shared_prefix: bool = flag(
+        True,
+        "Compute a prompt, images included, once for all of its completions in a micro-batch (docs/performance.md). Same results; where a family or its attention doesn't allow it, TRL's own pass is taken.",
+    )
+    shared_prefix_max_tokens: int | None = flag(
+        None, "With --shared_prefix, at most so many tokens in one pass. Default: a micro-batch in one pass."
+    )
+    keep_groups: bool | None = flag(
+        None, "Keep the completions of a prompt together when a generation batch is split into micro-batches. Default: as --shared_prefix."
+    )
     eval_max_rows: int | None = flag(None, "Evaluate on at most so many held-out rows, drawn once with --seed.")
 
     def __post_init__(self):
@@ -229,6 +254,11 @@ class VLMGRPOConfig(OursInTrainer, GRPOConfig):
         self._before_stock_checks()
         refuse_below(self, 1, "num_iterations", "steps_per_generation", "generation_batch_size")
         refuse_below(self, 1, "max_completion_length", "eval_batch_size_greedy", "eval_max_rows")
+        if self.shared_prefix_max_tokens is not None and not self.shared_prefix:
+            raise InputError("--shared_prefix_max_tokens has nothing to act on without --shared_prefix: leave one out.")
+        refuse_below(self, 1, "shared_prefix_max_tokens")
+        if self.keep_groups is None:
+            self.keep_groups = self.shared_prefix
         refuse_below(self, 0, "beta")
         if self.sync_ref_model and self.beta == 0:
             raise InputError(

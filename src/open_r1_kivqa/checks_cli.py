@@ -26,6 +26,12 @@ def parser() -> argparse.ArgumentParser:
     )
     data.add_argument("--knowledge_base", help="jsonl file of articles that candidates and evidence must name")
     data.add_argument(
+        "--passage_images",
+        type=int,
+        default=0,
+        help="look at the pictures of articles too, of the first so many passages that prompts show (default: %(default)s)",
+    )
+    data.add_argument(
         "--pixel_limit",
         type=int,
         default=PIXEL_LIMIT,
@@ -57,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
         "--context_level", default="retrieved", help="which passages prompts show (default: %(default)s)"
     )
     tokens.add_argument("--num_passages", type=int, default=5, help="how many of them (default: %(default)s)")
+    tokens.add_argument("--max_passage_tokens", type=int, help="cut each passage to so many tokens, as in training")
     against = flags.add_argument_group("comparison with test rows")
     against.add_argument(
         "--against",
@@ -98,6 +105,7 @@ def _check(flags: argparse.Namespace):
         load_template(flags.task_type)  # also where no model is there to count its tokens
     if flags.reward_method is None:
         flags.reward_method = TASK_METHODS.get(flags.task_type)
+    flags.eval_image_folders = None  # a flag of training
     inputs = open_inputs(
         flags,
         flags,

@@ -13,6 +13,8 @@ from .data.launch import once_per_launch
 from .data.splits import train_validation_split
 from .errors import InputError
 from .knowledge.base import KnowledgeBase
+from .knowledge.budget import PassageBudget
+from .knowledge.pictures import PassagePictures
 from .manifest import differences, read_manifest, write_manifest
 from .prompts import load_template
 from .rewards.judge import Judge
@@ -56,6 +58,19 @@ def open_knowledge(data_args: DataArguments) -> KnowledgeBase | None:
     return KnowledgeBase.open(data_args.knowledge_base) if data_args.knowledge_base else None
 
 
+def passage_options(data_args: DataArguments, tokenizer) -> dict:
+    """How passages are shown: `budget` (--max_passage_tokens) and `passage_pictures` (--passage_images) as `choose_passages` takes them, each None without its flag.
+
+    Args:
+        tokenizer: the model's, which counts for the budget; may be None without one.
+    """
+    folders = [*split_paths(data_args.image_folders), *split_paths(data_args.eval_image_folders or "")]
+    return {
+        "budget": PassageBudget.of(tokenizer, data_args.max_passage_tokens),
+        "passage_pictures": PassagePictures.of(data_args.passage_images, folders),
+    }
+
+
 def refuse_unsafe_training(model_args: VLMModelConfig, training_args) -> None:
     """What would only fail after the model is loaded, or go wrong unseen.
 
@@ -93,6 +108,7 @@ def before_the_model(data_args: DataArguments, model_args: VLMModelConfig, args,
     if args.eval_strategy != "no" and held_out is None:
         raise InputError("--eval_steps needs held-out rows: add --val_split_ratio 0.05 or --eval_data_file_paths.")
     refuse_too_few_rows(rows, args)
+    tokenizer = None if data_args.max_passage_tokens is None else _load_processor(model_args).tokenizer
     prompting = {
         "template": load_template(data_args.task_type),
         "system_prompt": data_args.system_prompt,
@@ -100,6 +116,7 @@ def before_the_model(data_args: DataArguments, model_args: VLMModelConfig, args,
         "level": data_args.context_level,
         "num_passages": data_args.num_passages,
         "seed": args.seed,
+        **passage_options(data_args, tokenizer),
     }
     return checkpoint, rows, held_out, prompting
 
@@ -112,14 +129,7 @@ def load_model_and_processor(
     Args:
         adapter: folder of a LoRA adapter, whose own processor is taken if it has one, since its image limits are those of its training. The adapter itself isn't loaded.
     """
-    processor = load_processor(
-        adapter if adapter and has_processor(adapter) else model_args.model_name_or_path,
-        config_of=model_args.model_name_or_path,
-        min_pixels=model_args.min_pixels,
-        max_pixels=model_args.max_pixels,
-        max_anyres_num=model_args.max_anyres_num,
-        revision=model_args.model_revision,
-    )
+    processor = _load_processor(model_args, adapter)
     model = load_model(
         model_args.model_name_or_path,
         dtype=model_args.dtype if model_args.dtype == "auto" else getattr(torch, model_args.dtype),
@@ -131,6 +141,17 @@ def load_model_and_processor(
     module = module_for(model.config)
     freeze_parts(model, module, **dict.fromkeys(frozen_parts(model_args), True))
     return model, module, processor
+
+
+def _load_processor(model_args: VLMModelConfig, adapter: str | None = None):
+    return load_processor(
+        adapter if adapter and has_processor(adapter) else model_args.model_name_or_path,
+        config_of=model_args.model_name_or_path,
+        min_pixels=model_args.min_pixels,
+        max_pixels=model_args.max_pixels,
+        max_anyres_num=model_args.max_anyres_num,
+        revision=model_args.model_revision,
+    )
 
 
 def refuse_too_few_rows(rows: Rows, training_args) -> None:

@@ -11,7 +11,10 @@ from ..data.images import image_size
 from ..data.samples import Sample
 from ..endpoint import Endpoint, Failure, Reply
 from ..knowledge.base import KnowledgeBase, Passage
+from ..knowledge.budget import PassageBudget
 from ..knowledge.context import choose_passages
+from ..knowledge.pictures import PassagePictures
+from ..protocol import small_request
 from ..rewards.answer import normalise
 from ..rewards.boxes import scale_boxes
 from ..rewards.extraction import strict_answer, think_text
@@ -19,7 +22,7 @@ from ..rewards.format import has_format
 from ..rewards.methods import BOX_METHODS
 from . import rules
 from .answers import AnswerFiles, request_key
-from .pictures import Pictures, tiny_picture
+from .pictures import Pictures
 from .prompt_files import Prompts, reword
 from .scoring import Scorer
 from .steps import Steps, named, plain_sample, sent
@@ -137,10 +140,7 @@ class Asking:
 
     async def check(self, with_picture: bool) -> None:
         """One small request; InputError if it brings no reply."""
-        text = {"type": "text", "text": "Reply with one word: ready."}
-        picture = {"type": "image_url", "image_url": {"url": tiny_picture()}}
-        content = [picture, text] if with_picture else text["text"]
-        await self.endpoint.check([{"role": "user", "content": content}], self.fields)
+        await self.endpoint.check(small_request(with_picture=with_picture), self.fields)
 
 
 class Bridge:
@@ -155,10 +155,13 @@ class Bridge:
         pictures: Pictures,
         settings: Settings = Settings(),  # noqa: B008 - frozen
         knowledge_base: KnowledgeBase | None = None,
+        budget: PassageBudget | None = None,
+        passage_pictures: PassagePictures | None = None,
     ):
         self.mllm, self.reasoner, self.scorer, self.pictures = mllm, reasoner, scorer, pictures
         self.steps, self.replacements = Steps(prompts), prompts.replacements
         self.settings, self.knowledge_base = settings, knowledge_base
+        self.budget, self.passage_pictures = budget, passage_pictures
 
     async def row(self, sample: Sample) -> Outcome:
         """What becomes of the row. Nothing that models or endpoints do raises.
@@ -176,6 +179,9 @@ class Bridge:
             num_passages=settings.num_passages,
             seed=settings.seed,
             draw=None,
+            budget=self.budget,
+            passage_pictures=self.passage_pictures,
+            keep_evidence=True,  # as training will show them
         )
         plain = plain_sample(sample)
         try:

@@ -32,6 +32,18 @@ def parser() -> argparse.ArgumentParser:
         "--context_level", default="retrieved", help="which passages, as in training (default: %(default)s)"
     )
     data.add_argument("--num_passages", type=int, default=5, help="how many of them (default: %(default)s)")
+    data.add_argument(
+        "--max_passage_tokens",
+        type=int,
+        help="cut each passage to so many tokens of --model_name_or_path, as in training",
+    )
+    data.add_argument("--model_name_or_path", help="the model to be trained, whose tokenizer counts them")
+    data.add_argument(
+        "--passage_images",
+        type=int,
+        default=0,
+        help="show the multimodal model the article's picture before each of the first so many passages (default: %(default)s)",
+    )
     data.add_argument("--pixel_limit", type=int, default=PIXEL_LIMIT, help="refuse an image with more pixels")
     data.add_argument("--skip_bad_rows", action="store_true", help="leave out rows that the checks refuse")
     data.add_argument("--limit", type=int, help="only so many rows, drawn with --seed, for a try")
@@ -117,6 +129,7 @@ def _main(flags: argparse.Namespace) -> int:
     from .tally import Tally
 
     started = time.monotonic()
+    options = _passage_options(flags)
     prompts, answers, judge = load_prompts(flags.prompts), AnswerFiles(flags.cache), _judge(flags)
     pictures = Pictures(flags.max_image_pixels)
     mllm, reasoner, first = _models(flags, answers, pictures)
@@ -132,7 +145,7 @@ def _main(flags: argparse.Namespace) -> int:
         flags.context_level, flags.num_passages, flags.seed, flags.attempts, flags.min_score, flags.box_frame
     )
     scorer, tally = Scorer(judge), Tally()
-    bridge = Bridge(mllm, reasoner, prompts, scorer, pictures, settings, base)
+    bridge = Bridge(mllm, reasoner, prompts, scorer, pictures, settings, base, **options)
     writer = RowWriter(flags.output, common_folder(folders))
 
     async def run():
@@ -163,6 +176,23 @@ def _main(flags: argparse.Namespace) -> int:
         answers.close()
     requests = {"mllm": mllm.counts, "reasoner": reasoner.counts}
     return _report(flags, tally, requests, problem, time.monotonic() - started, writer.image_folder)
+
+
+def _passage_options(flags: argparse.Namespace) -> dict:
+    """`budget` and `passage_pictures`, as `choose_passages` takes them."""
+    from ..data.jsonl import split_paths
+    from ..knowledge.budget import PassageBudget
+    from ..knowledge.pictures import PassagePictures
+
+    tokenizer = None
+    if flags.max_passage_tokens is not None:
+        from ..vlm_modules.loading import load_processor
+
+        tokenizer = load_processor(flags.model_name_or_path).tokenizer
+    return {
+        "budget": PassageBudget.of(tokenizer, flags.max_passage_tokens),
+        "passage_pictures": PassagePictures.of(flags.passage_images, split_paths(flags.image_folders)),
+    }
 
 
 def _report(flags, tally, requests, problem: str | None, seconds: float, image_folder: str | None) -> int:
@@ -277,7 +307,7 @@ def _checked_rows(flags: argparse.Namespace, *, has_judge: bool) -> frozenset[in
     """Places of the rows to leave out. The checks are training's own; InputError with a summary if something is wrong."""
     from ..data.checks import ensure_checked
 
-    data = SimpleNamespace(**vars(flags), system_prompt=None, eval_data_file_paths=None)
+    data = SimpleNamespace(**vars(flags), system_prompt=None, eval_data_file_paths=None, eval_image_folders=None)
     return ensure_checked(data, SimpleNamespace(model_name_or_path=None), has_judge=has_judge)
 
 
@@ -309,6 +339,11 @@ def _check(flags: argparse.Namespace) -> None:
         if not lowest <= value <= 1 or (name == "min_score" and value == 0):
             raise InputError(f"--{name} {value:g}: a number between 0 and 1 is wanted.")
     check_level(flags.context_level, "--context_level")
+    for name in ("max_passage_tokens", "passage_images"):
+        if getattr(flags, name) and not flags.knowledge_base:
+            raise InputError(f"--{name} acts on passages, and without --knowledge_base there are none: leave it out.")
+    if (flags.max_passage_tokens is None) != (flags.model_name_or_path is None):
+        raise InputError("--max_passage_tokens and --model_name_or_path belong together: give both, or none.")
     if flags.reasoner_url is None:
         flags.reasoner_url = flags.mllm_url
     elif flags.reasoner_model is None and flags.reasoner_url != flags.mllm_url:

@@ -39,6 +39,7 @@ class Steps:
 
     def reasoning(self, sample: Sample, passages: list[Passage], description: str) -> list[dict]:
         """Without any image."""
+        passages = [replace(passage, image=None) for passage in passages]
         messages = self._messages("reasoning", sample, passages, with_images=False, description=description)
         return [{**message, "content": _joined(message["content"])} for message in messages]
 

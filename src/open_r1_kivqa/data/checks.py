@@ -14,6 +14,8 @@ import numpy as np
 
 from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
+from ..knowledge.budget import PassageBudget
+from ..knowledge.pictures import PassagePictures
 from ..prompts import load_template
 from ..rewards.boxes import box_problem
 from ..rewards.methods import check_methods
@@ -21,7 +23,7 @@ from .cache import content_hash
 from .jsonl import split_paths
 from .launch import once_per_launch
 from .report import Problem, ProgressLine, Report
-from .row_checks import Limits, RowJudge, has_boxes
+from .row_checks import Limits, RowJudge, ShownPictures, has_boxes
 from .sources import Row, Source, open_sources, pair_sources, read_rows, split_remedy
 from .stamp import read_stamp, stamp_path, write_stamp
 from .tokens import TokenCounter, percentiles
@@ -39,6 +41,7 @@ def run_checks(
     kb: KnowledgeBase | None = None,
     counter: TokenCounter | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
+    shown: ShownPictures | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> Report:
     """Looks at every row and image of `sources` and reports all that is wrong.
@@ -46,11 +49,12 @@ def run_checks(
     Args:
         kb: what rows' `candidates` and `evidence` must name; None leaves them alone.
         counter: counts the prompts' tokens; None leaves lengths alone.
+        shown: the pictures of articles that prompts show; None if they show none.
         progress: called now and then.
     """
     files, problems = open_sources(sources)
     total = sum(len(lines) for _, lines in files)
-    judge = RowJudge(kb, limits)
+    judge = RowJudge(kb, limits, shown)
     bad: set[int] = set()
     places: dict[str, int] = {}  # image path -> place in `verdicts`
     any_boxes = False
@@ -59,7 +63,7 @@ def run_checks(
         problems += row.problems
         bad.update([row.number] if row.problems else [])
         any_boxes |= has_boxes(row)
-        for path in row.images:
+        for path in (*row.images, *judge.pictures(row)):
             places.setdefault(path, len(places))
         if row.number % BATCH == 0:
             progress("rows", row.number, total)
@@ -76,7 +80,8 @@ def run_checks(
     for row in read_rows(files) if again else ():
         row.problems.clear()  # reported above
         row_verdicts = [verdicts[places[path]] for path in row.images]
-        for verdict in dict.fromkeys(verdict for verdict in row_verdicts if verdict.kind):
+        all_verdicts = [*row_verdicts, *(verdicts[places[path]] for path in judge.pictures(row))]
+        for verdict in dict.fromkeys(verdict for verdict in all_verdicts if verdict.kind):
             row.add(verdict.kind, verdict.message, verdict.remedy)
         if has_boxes(row) and row.number not in bad and not row.problems:
             problem = box_problem(row.sample, [(verdict.width, verdict.height) for verdict in row_verdicts])
@@ -139,10 +144,18 @@ class Inputs:
     kb: KnowledgeBase | None
     counter: TokenCounter | None
     problems: list[Problem]
+    shown: ShownPictures | None = None
 
     def run(self, progress: Progress) -> Report:
         """`run_checks`, with the problems found when opening."""
-        report = run_checks(self.sources, kb=self.kb, counter=self.counter, limits=self.limits, progress=progress)
+        report = run_checks(
+            self.sources,
+            kb=self.kb,
+            counter=self.counter,
+            limits=self.limits,
+            shown=self.shown,
+            progress=progress,
+        )
         report.problems[:0] = self.problems
         return report
 
@@ -154,6 +167,9 @@ class Inputs:
             "limits": asdict(self.limits),
             "kb": self.kb and [self.kb.path, self.kb.fingerprint],
         }
+        if self.shown is not None:
+            pictures = self.shown.pictures
+            identity["pictures"] = [pictures.number, pictures.folders, self.shown.levels, self.shown.num_passages]
         if self.counter is not None:
             processor = self.counter.processor
             parts = (
@@ -167,6 +183,7 @@ class Inputs:
                 self.counter.system_prompt,
                 self.counter.levels,
                 self.counter.num_passages,
+                self.counter.budget and self.counter.budget.max_tokens,
             ]
         return identity
 
@@ -185,7 +202,7 @@ def open_inputs(
     """Opens what the flags name.
 
     Args:
-        data: has DataArguments' `reward_method`, `knowledge_base`, `task_type`, `system_prompt`, `context_level`, `num_passages`, `pixel_limit`.
+        data: has DataArguments' `reward_method`, `knowledge_base`, `task_type`, `system_prompt`, `context_level`, `num_passages`, `max_passage_tokens`, `passage_images`, `pixel_limit`, and where articles' pictures may lie, `image_folders` and `eval_image_folders`.
         model: has VLMModelConfig's `model_name_or_path` (None: prompts are not measured), `model_revision`, `min_pixels`, `max_pixels`, `max_anyres_num`.
         data_file_paths, image_folders: separated by ":".
         max_completion_length, needs_response, has_judge: see `Limits`.
@@ -208,6 +225,9 @@ def open_inputs(
             kb = KnowledgeBase.open(data.knowledge_base)
         except InputError as error:
             problems.append(Problem("knowledge_base", *split_remedy(str(error)), file=data.knowledge_base))
+    levels = levels or (data.context_level,)
+    folders = [*split_paths(data.image_folders), *split_paths(data.eval_image_folders or "")]
+    pictures = PassagePictures.of(data.passage_images, folders)
     counter, context = None, None
     if model.model_name_or_path:
         from ..vlm_modules import module_for
@@ -228,9 +248,11 @@ def open_inputs(
             module_for(config),
             template,
             data.system_prompt,
-            levels or (data.context_level,),
+            levels,
             data.num_passages,
             kb,
+            PassageBudget.of(processor.tokenizer, data.max_passage_tokens),
+            pictures,
         )
     return Inputs(
         sources,
@@ -238,6 +260,7 @@ def open_inputs(
         kb,
         counter,
         problems,
+        ShownPictures(pictures, levels, data.num_passages) if pictures else None,
     )
 
 

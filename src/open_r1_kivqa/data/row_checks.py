@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
+from ..knowledge.context import may_be_first
+from ..knowledge.pictures import PassagePictures
 from ..rewards.boxes import box_problem
 from ..rewards.methods import BOX_METHODS, JUDGED, KNOWN, score
 from ..rewards.official import as_answer
@@ -31,18 +33,28 @@ class Limits:
     has_judge: bool = True
 
 
+@dataclass(frozen=True)
+class ShownPictures:
+    """Which pictures of articles a run shows: those of `pictures`, at any of the levels."""
+
+    pictures: PassagePictures
+    levels: tuple[str, ...]
+    num_passages: int
+
+
 def has_boxes(row: Row) -> bool:
     """Whether the row can be read, and its answers hold boxes."""
     return row.sample is not None and row.sample.reward_method in BOX_METHODS
 
 
 class RowJudge:
-    """Looks at one row after the other for what needs no file but the knowledge base. Remembers the ids and passage keys it has seen."""
+    """Looks at one row after the other for what needs no file but the knowledge base. Remembers the ids, passage keys and articles it has seen."""
 
-    def __init__(self, kb: KnowledgeBase | None, limits: Limits):
-        self.kb, self.limits = kb, limits
+    def __init__(self, kb: KnowledgeBase | None, limits: Limits, shown: ShownPictures | None = None):
+        self.kb, self.limits, self.shown = kb, limits, shown
         self._ids: dict[str, tuple[int, str]] = {}  # id -> number and place of its first row
         self._keys: dict[str, tuple[str, str] | None] = {}  # passage key -> message and remedy, None if it is there
+        self._pictures: dict[str, str | tuple[str, str] | None] = {}  # article -> its picture, or message and remedy
 
     def look_at(self, row: Row) -> None:
         """Adds to `row.problems`."""
@@ -73,6 +85,31 @@ class RowJudge:
             for key in keys:
                 if (problem := self._passage_problem(key)) is not None:
                     row.add("passage_missing", *problem)
+        for found in self._pictures_of(row):
+            if isinstance(found, tuple):
+                row.add("passage_picture", *found)
+
+    def pictures(self, row: Row) -> list[str]:
+        """Paths of the articles' pictures that the row's prompts may show."""
+        return [found for found in self._pictures_of(row) if isinstance(found, str)]
+
+    def _pictures_of(self, row: Row) -> list[str | tuple[str, str]]:
+        if self.shown is None or self.kb is None or row.sample is None:
+            return []
+        asked = (self.shown.num_passages, self.shown.pictures.number)
+        keys = [key for level in self.shown.levels for key in may_be_first(row.sample, level, *asked)]
+        articles = dict.fromkeys(key.rpartition("#")[0] for key in keys)
+        return [found for article in articles if (found := self._picture(article)) is not None]
+
+    def _picture(self, article: str) -> str | tuple[str, str] | None:
+        if article not in self._pictures:
+            self._pictures[article] = None  # also where there is no such article, of which its passages tell
+            if self.kb.has_article(article):
+                try:
+                    self._pictures[article] = self.shown.pictures.path(self.kb, article)
+                except InputError as error:
+                    self._pictures[article] = split_remedy(str(error))
+        return self._pictures[article]
 
     def _passage_problem(self, key: str) -> tuple[str, str] | None:
         if key not in self._keys:

@@ -2,13 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
 from ..knowledge.base import KnowledgeBase, Passage
-from ..knowledge.context import choose_passages
+from ..knowledge.budget import PassageBudget
+from ..knowledge.context import choose_passages, is_shuffled
+from ..knowledge.pictures import PassagePictures
 from ..prompts import Template, build_prompt
 from ..vlm_modules.base import VLMModule
+from .images import image_size
 from .samples import Sample
 
 PARTS = ("image", "question", "passages", "rest", "prompt")
@@ -20,7 +24,7 @@ class TokenCounter:
 
     Attributes:
         processor: of the model, image limits set. module: its family's.
-        template, system_prompt, num_passages, kb: what `build_prompt` and `choose_passages` get.
+        template, system_prompt, num_passages, kb, budget, passage_pictures: what `build_prompt` and `choose_passages` get.
         levels: of `choose_passages`, all that a prompt may be built at.
     """
 
@@ -31,12 +35,15 @@ class TokenCounter:
     levels: tuple[str, ...] = ("retrieved",)
     num_passages: int = 5
     kb: KnowledgeBase | None = None
-    _passage_tokens: dict[str, int] = field(default_factory=dict, repr=False)
+    budget: PassageBudget | None = None
+    passage_pictures: PassagePictures | None = None
+    _passage_tokens: dict[tuple[str, int], int] = field(default_factory=dict, repr=False)
 
     def count(self, samples: list[Sample], sizes: list[list[tuple[int, int]]]) -> dict[str, np.ndarray]:
-        """Tokens of each sample's prompt, by part: `PARTS` -> (n,) int64. A row with several candidate sets or levels counts with its longest.
+        """Tokens of each sample's prompt, by part: `PARTS` -> (n,) int64. A row with several candidate sets or levels counts with its longest, and as in training, where the evidence is never cut
+        away; at a level that shuffles, with the largest pictures of passages.
 
-        "rest" is what the template, earlier turns and the chat's own tokens add to the other three; "prompt" is the sum, up to the first token of the completion.
+        "image" holds the row's images and the passages' own, "rest" is what the template, earlier turns and the chat's own tokens add to the other three; "prompt" is the sum, up to the first token of the completion.
 
         Args:
             sizes: (width, height) in pixels of every image of every sample.
@@ -54,10 +61,11 @@ class TokenCounter:
             for sample, passages in zip(samples, shown, strict=True)
         ]
         # The chat template puts one placeholder token where an image goes; the processor widens it.
+        sizes = [[*row, *map(_size, _images(passages))] for row, passages in zip(sizes, shown, strict=True)]
         image = _counts(sum(self.image_tokens(size) for size in row) for row in sizes)
         prompt = self._text_tokens(prompts) + image - _counts(len(row) for row in sizes)
         question = self._text_tokens([sample.question for sample in samples])
-        passages = _counts(sum(self._passage_tokens[passage.key] for passage in row) for row in shown)
+        passages = _counts(sum(self._passage_tokens[_name(passage)] for passage in row) for row in shown)
         return {
             "image": image,
             "question": question,
@@ -76,19 +84,38 @@ class TokenCounter:
             [self._passages(one, level) for one in _one_set_each(sample) for level in self.levels] for sample in samples
         ]
         texts = {
-            passage.key: passage.text
+            _name(passage): passage.text
             for sets in choices
             for shown in sets
             for passage in shown
-            if passage.key not in self._passage_tokens
+            if _name(passage) not in self._passage_tokens
         }
         self._passage_tokens.update(zip(texts, self._text_tokens(list(texts.values())).tolist(), strict=True))
-        return [
-            max(sets, key=lambda shown: sum(self._passage_tokens[passage.key] for passage in shown)) for sets in choices
-        ]
+        return [max(sets, key=self._length) for sets in choices]
+
+    def _length(self, passages: list[Passage]) -> int:
+        """Tokens of passages and their images."""
+        images = sum(self.image_tokens(_size(path)) for path in _images(passages))
+        return sum(self._passage_tokens[_name(passage)] for passage in passages) + images
 
     def _passages(self, sample: Sample, level: str) -> list[Passage]:
-        return choose_passages(sample, self.kb, level=level, num_passages=self.num_passages, seed=0, draw=None)
+        passages = choose_passages(
+            sample,
+            self.kb,
+            level=level,
+            num_passages=self.num_passages,
+            seed=0,
+            draw=None,
+            budget=self.budget,
+            keep_evidence=True,
+        )
+        if self.passage_pictures is None or self.kb is None:
+            return passages
+        if is_shuffled(level):  # any of them may come first
+            every = self.passage_pictures.add(passages, self.kb, number=len(passages))
+            every.sort(key=lambda passage: -self.image_tokens(_size(passage.image)) if passage.image else 0)
+            passages = [replace(passage, image=None) for passage in every]
+        return self.passage_pictures.add(passages, self.kb)
 
     def _text_tokens(self, texts: list[str]) -> np.ndarray:
         if not texts:
@@ -101,6 +128,20 @@ def _one_set_each(sample: Sample) -> list[Sample]:
     if len(sample.candidates) < 2:
         return [sample]
     return [replace(sample, candidates=(one,)) for one in sample.candidates]
+
+
+def _name(passage: Passage) -> tuple[str, int]:
+    """A passage as it is cut for one row."""
+    return passage.key, hash(passage.text)
+
+
+def _images(passages: list[Passage]) -> list[str]:
+    return [passage.image for passage in passages if passage.image]
+
+
+@lru_cache(maxsize=100_000)
+def _size(path: str) -> tuple[int, int]:
+    return image_size(path)
 
 
 def _counts(numbers: Iterable[int]) -> np.ndarray:

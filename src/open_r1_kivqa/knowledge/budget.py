@@ -33,6 +33,11 @@ class PassageBudget:
         self.tokenizer, self.max_tokens = tokenizer, max_tokens
         self._remember()
 
+    @classmethod
+    def of(cls, tokenizer, max_tokens: int | None) -> "PassageBudget | None":
+        """As the flag says; None without it."""
+        return None if max_tokens is None else cls(tokenizer, max_tokens)
+
     def cut(self, passage: Passage, keep: Sequence[str] | dict = ()) -> Passage:
         """The passage, its text no longer than the budget; as it is where that fits.
 

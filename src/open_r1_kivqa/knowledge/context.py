@@ -32,6 +32,7 @@ def choose_passages(
     draw: int | None,
     budget: "PassageBudget | None" = None,
     passage_pictures: "PassagePictures | None" = None,
+    keep_evidence: bool | None = None,
 ) -> list[Passage]:
     """The passages to show with a sample, in order.
 
@@ -48,8 +49,11 @@ def choose_passages(
         seed: the run's.
         draw: how often the sample was drawn before; None in evaluation: the first candidate set, and an order that
             depends on seed and id alone.
-        budget: cuts each passage; None shows them whole. See `keeps_evidence`.
+        budget: cuts each passage; None shows them whole.
         passage_pictures: sets `Passage.image` of the first ones; None shows no pictures of articles.
+        keep_evidence: whether the budget keeps the sentence that holds the answer in a gold passage. None: in training yes, so that
+            evidence which is shown can be read; in evaluation only at the levels that put the gold passages in anyhow, since what
+            retrieval found is cut as by anyone who does not know the answer.
 
     Raises:
         InputError: unknown level, or a key that the knowledge base lacks.
@@ -69,29 +73,27 @@ def choose_passages(
         generator.shuffle(keys)
     passages = [_passage(kb, key, sample) for key in keys]
     if budget is not None:
-        keep = sample.answers if keeps_evidence(level, draw) else ()
+        if keep_evidence is None:
+            keep_evidence = draw is not None or level not in ("retrieved", "gold_removed")
+        keep = sample.answers if keep_evidence else ()
         passages = [budget.cut(passage, keep if passage.key in sample.evidence else ()) for passage in passages]
     if passage_pictures is not None:
         passages = passage_pictures.add(passages, kb)
     return passages
 
 
-def keeps_evidence(level: str, draw: int | None) -> bool:
-    """Whether a budget keeps the sentence that holds the answer in a gold passage.
-
-    In training always, so that evidence which is shown can be read. In evaluation (`draw` None) only at the levels that put the gold passages in anyhow: a passage that retrieval found is cut
-    as anyone would who does not know the answer.
-    """
-    return draw is not None or level not in ("retrieved", "gold_removed")
-
-
-def may_be_shown(sample: Sample, level: str, num_passages: int, first: int) -> list[str]:
-    """Keys of all passages that a draw of the sample may show among its `first` ones, each once."""
+def may_be_first(sample: Sample, level: str, num_passages: int, first: int) -> list[str]:
+    """Keys of all passages that some draw of the sample shows among its `first` ones, each once."""
     shown: dict[str, None] = {}
     for candidates in sample.candidates or ((),):
         keys = _keys(sample, candidates, level, num_passages)
         shown.update(dict.fromkeys(keys if _is_number(level) else keys[:first]))
     return list(shown)
+
+
+def is_shuffled(level: str) -> bool:
+    """Whether another draw shows the passages in another order."""
+    return _is_number(level)
 
 
 def _keys(sample: Sample, candidates: tuple[str, ...], level: str, num_passages: int) -> list[str]:

@@ -17,16 +17,29 @@ class PassagePictures:
     """
 
     def __init__(self, number: int, folders: Sequence[str]):
-        self.number, self.folders = number, tuple(os.path.abspath(folder) for folder in folders if folder)
+        if number < 1:
+            raise InputError(f"--passage_images {number}: at least 1 is wanted, or 0 for none.")
+        self.number, self.folders = (
+            number,
+            tuple(dict.fromkeys(os.path.abspath(folder) for folder in folders if folder)),
+        )
 
-    def add(self, passages: Sequence[Passage], kb: KnowledgeBase) -> list[Passage]:
-        """The passages, the first `number` of them with the picture of their article, if it has one; an article whose picture is there already gets none again.
+    @classmethod
+    def of(cls, number: int, folders: Sequence[str]) -> "PassagePictures | None":
+        """As the flags say; None for 0."""
+        return cls(number, folders) if number else None
+
+    def add(self, passages: Sequence[Passage], kb: KnowledgeBase, number: int | None = None) -> list[Passage]:
+        """The passages, the first ones with the picture of their article, if it has one; an article whose picture is there already gets none again.
+
+        Args:
+            number: how many get one, in place of `self.number`.
 
         Raises:
             InputError: an article's picture is not there.
         """
         shown, articles = list(passages), set()
-        for i, passage in enumerate(shown[: self.number]):
+        for i, passage in enumerate(shown[: self.number if number is None else number]):
             article = passage.key.rpartition("#")[0]
             if article not in articles:
                 articles.add(article)

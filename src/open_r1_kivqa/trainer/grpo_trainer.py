@@ -4,6 +4,7 @@ Departures from the stock trainer, each a small override:
 - prompts are built from row numbers when a generation batch is made (`_generate_and_score_completions`), and a curriculum draws the rows at that moment (`CurriculumMixin`, `DynamicSamplingMixin`);
 - images are decoded the same way as in evaluation and in the checks (`_tokenize_prompts`);
 - batches may mix rows with and without images, also under ZeRO-3 (`_generate`, `_get_per_token_logps_and_entropies`);
+- a prompt is computed once for all of its completions in a micro-batch (`SharedPrefixMixin`);
 - an epoch's order depends on (seed, epoch) alone, checkpoints hold all that the next step needs, and resuming loads the weights (`_get_train_sampler`, `ResumeMixin`);
 - evaluation is greedy accuracy on held-out rows instead of the loss of sampled completions (`evaluate`);
 - a schedule of stages changes completion length and group size on the way (`StagesMixin`);
@@ -32,13 +33,16 @@ from .dynamic_sampling import DynamicSamplingMixin
 from .progress import PhaseTimer
 from .rollout import ROW, Rollout, row_dataset
 from .sampler import EpochRepeatSampler
+from .shared_prefix import SharedPrefixMixin
 from .stages import StageCallback, StagesMixin
 from .vision_rows import DummyRowMixin, slice_vision
 
 ROLLOUT_STATE = "rollout.npz"
 
 
-class VLMGRPOTrainer(StagesMixin, CurriculumMixin, DynamicSamplingMixin, DummyRowMixin, ResumeMixin, GRPOTrainer):
+class VLMGRPOTrainer(
+    StagesMixin, CurriculumMixin, DynamicSamplingMixin, SharedPrefixMixin, DummyRowMixin, ResumeMixin, GRPOTrainer
+):
     """GRPO on rows of images, questions and passages.
 
     Args:
@@ -70,6 +74,9 @@ class VLMGRPOTrainer(StagesMixin, CurriculumMixin, DynamicSamplingMixin, DummyRo
             kwargs["eval_dataset"] = Dataset.from_dict({ROW: [0]})  # transformers wants one to be there
         super().__init__(model, reward_funcs, args, **kwargs)
         if rollout is not None:
+            self.keeps_groups = args.keep_groups
+            if args.shared_prefix:
+                self.prepare_shared_prefix()
             self.add_callback(SaveOnSigterm(self))
         if validation is not None:
             self.add_callback(KeepBest())
@@ -158,6 +165,10 @@ class VLMGRPOTrainer(StagesMixin, CurriculumMixin, DynamicSamplingMixin, DummyRo
         **vision,
     ):
         with self.phases.phase("loss" if torch.is_grad_enabled() else "reference and old log-probs"):
+            if self.shares_prefix:
+                return self._logps_of_shared_prompts(
+                    model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, vision
+                )
             return self._logps_of_mixed_rows(
                 model,
                 input_ids,

@@ -13,7 +13,9 @@ from datasets import Dataset
 from ..data.jsonl import Rows
 from ..data.samples import Sample
 from ..knowledge.base import KnowledgeBase
+from ..knowledge.budget import PassageBudget
 from ..knowledge.context import choose_passages
+from ..knowledge.pictures import PassagePictures
 from ..prompts import Template, build_prompt
 from ..rewards.methods import Scale, scale_of
 
@@ -30,7 +32,7 @@ class Rollout:
     """Builds prompts and remembers how often each row was drawn.
 
     Attributes:
-        level: which passages prompts show from now on; see `knowledge.context.choose_passages`.
+        level: which passages prompts show from now on; see `knowledge.context.choose_passages`, also for `budget` and `passage_pictures`.
         box_scale: from the model's coordinates to a row's original pixels; None if they are the same.
         draws: (number of rows,) how many generation batches each row was part of. Everything random about a prompt is seeded by (seed, row id, draws), so it is the same on every rank and after a resume.
     """
@@ -42,6 +44,8 @@ class Rollout:
     system_prompt: str | None = None
     level: str = "retrieved"
     num_passages: int = 5
+    budget: PassageBudget | None = None
+    passage_pictures: PassagePictures | None = None
     box_scale: Callable[[Sample], Scale] | None = None
     draws: np.ndarray = field(init=False)
 
@@ -71,6 +75,8 @@ class Rollout:
             num_passages=self.num_passages,
             seed=self.seed,
             draw=int(self.draws[number]),
+            budget=self.budget,
+            passage_pictures=self.passage_pictures,
         )
         return {
             "prompt": build_prompt(sample, passages, self.template, system_prompt=self.system_prompt),

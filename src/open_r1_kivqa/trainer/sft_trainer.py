@@ -21,8 +21,10 @@ from ..data.jsonl import Rows
 from ..data.samples import Sample
 from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
+from ..knowledge.budget import PassageBudget
 from ..knowledge.context import choose_passages
-from ..prompts import Template, build_completion, build_prompt
+from ..knowledge.pictures import PassagePictures
+from ..prompts import Template, build_completion, build_prompt, image_paths
 from ..rewards.boxes import scale_boxes
 from ..rewards.methods import BOX_METHODS, Scale
 from .checkpoints import ResumeMixin, SaveOnSigterm
@@ -37,7 +39,7 @@ class PromptCompletions:
     """A transform for a dataset of row numbers: {"row": [numbers]} to TRL's prompt-completion examples.
 
     Attributes:
-        level, num_passages: which passages prompts show; see `knowledge.context.choose_passages`.
+        level, num_passages, budget, passage_pictures: which passages prompts show, and how; see `knowledge.context.choose_passages`.
         box_scale: from the model's coordinates to a row's original pixels: boxes in responses are written in the model's. None if they are the same.
         epoch: how often each row was drawn before, so that another epoch shows another order; None for held-out rows, whose passages stay the same.
     """
@@ -49,6 +51,8 @@ class PromptCompletions:
     system_prompt: str | None = None
     level: str = "retrieved"
     num_passages: int = 5
+    budget: PassageBudget | None = None
+    passage_pictures: PassagePictures | None = None
     box_scale: Callable[[Sample], Scale] | None = None
     epoch: int | None = None
 
@@ -66,8 +70,11 @@ class PromptCompletions:
             num_passages=self.num_passages,
             seed=self.seed,
             draw=self.epoch,
+            budget=self.budget,
+            passage_pictures=self.passage_pictures,
         )
         prompt = build_prompt(sample, passages, self.template, system_prompt=self.system_prompt)
+        images = [load_image(path) for path in image_paths(prompt)]
         # TRL's collator fills image blocks from the column `images`, in order, and wants them empty.
         for message in prompt:
             message["content"] = [
@@ -76,7 +83,7 @@ class PromptCompletions:
         return {
             "prompt": prompt,
             "completion": build_completion(sample, lambda text: self.in_model_coordinates(text, sample)),
-            "images": [load_image(path) for path in sample.images],
+            "images": images,
         }
 
     def in_model_coordinates(self, text: str, sample: Sample) -> str:

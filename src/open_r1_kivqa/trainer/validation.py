@@ -14,6 +14,8 @@ from ..evaluation.predict import predict
 from ..evaluation.records import write_records
 from ..evaluation.summary import summarise
 from ..knowledge.base import KnowledgeBase
+from ..knowledge.budget import PassageBudget
+from ..knowledge.pictures import PassagePictures
 from ..prompts import Template
 from ..rewards.judge import Judge
 from ..rewards.methods import Scale
@@ -38,6 +40,8 @@ class GreedyValidation:
     system_prompt: str | None = None
     level: str = "retrieved"
     num_passages: int = 5
+    budget: PassageBudget | None = None
+    passage_pictures: PassagePictures | None = None
     box_scale: Callable[[Sample], Scale] | None = None
     judge: Judge | None = None
 
@@ -76,6 +80,8 @@ class GreedyValidation:
                 system_prompt=self.system_prompt,
                 level=self.level,
                 num_passages=self.num_passages,
+                budget=self.budget,
+                passage_pictures=self.passage_pictures,
                 seed=self.seed,
                 box_scale=self.box_scale,
                 judge=self.judge,
