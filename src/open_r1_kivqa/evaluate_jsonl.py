@@ -20,8 +20,9 @@ from open_r1_kivqa.evaluation.arguments import EvaluatedModel, EvaluationArgumen
 from open_r1_kivqa.rewards.arguments import JudgeArguments
 
 FLAGS = (DataArguments, EvaluatedModel, JudgeArguments, EvaluationArguments)
-MODEL_FLAGS = ("model_name_or_path", "model_revision", "dtype", "attn_implementation")
-MODEL_FLAGS += ("min_pixels", "max_pixels", "max_anyres_num")
+IMAGE_LIMITS = ("min_pixels", "max_pixels", "max_anyres_num")
+WEIGHT_FLAGS = ("dtype", "attn_implementation")
+MODEL_FLAGS = ("model_name_or_path", "model_revision", *WEIGHT_FLAGS, *IMAGE_LIMITS)
 
 
 def main(argv: list[str] | None = None) -> dict:
@@ -43,22 +44,18 @@ def evaluate(
     bad_rows=frozenset(),
 ) -> dict:
     """Answer what isn't answered yet, score, write and print. Returns the summary, on every rank."""
-    from rich.console import Console
-
     from open_r1_kivqa.data.jsonl import split_paths
     from open_r1_kivqa.data.launch import once_per_launch
-    from open_r1_kivqa.evaluation.baselines import baselines
-    from open_r1_kivqa.evaluation.predict import judge_again
-    from open_r1_kivqa.evaluation.records import PREDICTIONS, claim, merge, read_finished, refuse_older, write_records
+    from open_r1_kivqa.evaluation import rollouts
+    from open_r1_kivqa.evaluation.published import Conditions, read_conditions
+    from open_r1_kivqa.evaluation.records import ROLLOUTS, claim, read_finished, refuse_older
+    from open_r1_kivqa.evaluation.report import conclude
     from open_r1_kivqa.evaluation.settings import apply_setting, parse_settings, pictures_of
-    from open_r1_kivqa.evaluation.summary import score_table, summarise
-    from open_r1_kivqa.manifest import file_hash, read_manifest
     from open_r1_kivqa.prompts import load_template
-    from open_r1_kivqa.recipe import at_most, judge_before_the_model, load_rows, open_knowledge, write_run_manifest
-    from open_r1_kivqa.rewards.judge import warn_of_shared_judge
-    from open_r1_kivqa.trainer.checkpoints import write_json
+    from open_r1_kivqa.recipe import at_most, judge_before_the_model, load_rows, open_knowledge
 
     settings = parse_settings(args.settings)
+    conditions = read_conditions(args.conditions) if args.conditions else (Conditions(), {})
     training, rows = load_rows(data_args, bad_rows, args.seed)
     if rows is None:
         training, rows = None, training
@@ -76,94 +73,205 @@ def evaluate(
     }
     template = load_template(data_args.task_type)
     folder = Path(args.output_dir)
-
-    def write_manifest(place: str) -> None:
-        placed = dataclasses.replace(args, output_dir=place)
-        write_run_manifest("evaluate_jsonl", (data_args, model_args, judge_args, placed), template)
-        if args.adapter_name_or_path:  # its content decides the answers as the model's does
-            manifest = read_manifest(place)
-            files = sorted(Path(args.adapter_name_or_path).glob("adapter_*"))
-            manifest["adapter"] = {file.name: file_hash(file) for file in files}
-            write_json(Path(place) / "manifest.json", manifest)
-
     jobs = [(setting, id) for setting in settings for id in rows.ids]
+    sampled = [(rollouts.SETTING, id) for id in rows.ids] if args.rollouts > 1 else []
+    server = server_before_the_rows(rows, model_args, args) if args.server_url else None
 
     def start() -> dict:
-        claim(folder, write_manifest, overwrite=args.overwrite)
-        finished = read_finished(folder)
+        claim(
+            folder,
+            lambda place: write_manifest(place, data_args, model_args, judge_args, args, template),
+            overwrite=args.overwrite,
+        )
+        finished, finished_rollouts = read_finished(folder), read_finished(folder, ROLLOUTS)
         refuse_older(finished)
-        return {"pending": [job for job in jobs if job not in finished]}
+        return {
+            "pending": [job for job in jobs if job not in finished],
+            "sampled": [job for job in sampled if job not in finished_rollouts],
+        }
 
     judge = judge_before_the_model(judge_args)
-    shared = warn_of_shared_judge(args.adapter_name_or_path or model_args.model_name_or_path, judge_args)
-    if shared and os.environ.get("RANK", "0") == "0":
-        print(f"WARNING: {shared}", flush=True)
-    pending = once_per_launch("start of evaluation", start)["pending"]
-    if pending:
+    warn_of_judge(model_args, judge_args, args)
+    left = once_per_launch("start of evaluation", start)
+    if left["pending"] or left["sampled"]:
         prompting = shown | {"template": template, "system_prompt": data_args.system_prompt, "pictures": pictures}
-        prompting["judge"] = judge
-        answer(rows, pending, model_args, args, prompting)
+        answer(rows, left["pending"], left["sampled"], data_args, model_args, args, prompting, judge, server)
 
-    def conclude() -> dict:
-        records = merge(folder, jobs)
-        if judge is not None:
-            without = judge_again(records, [rows[rows.index_of(id)] for _, id in jobs], judge)
-            write_records(folder / PREDICTIONS, records)
-            if without:
-                print(
-                    f"WARNING: the judge gave no verdict on {without:,} of {len(records):,} answers ({dict(judge.failures)}); they count as not scored. Start the same command again to ask once more.",
-                    flush=True,
-                )
-        summary = summarise(records, seed=args.seed)
-        folders = split_paths(data_args.image_folders) + split_paths(data_args.eval_image_folders or "")
-        for split, scores in baselines(rows, training=training, image_folders=folders, **shown).items():
-            summary["splits"][split]["baselines"] = scores
-        write_json(folder / "summary.json", summary)
-        console = Console()
-        console.width = max(console.width, 120)  # rather broken lines than cut figures
-        console.print(score_table(summary), markup=False)
-        return summary
+    folders = split_paths(data_args.image_folders) + split_paths(data_args.eval_image_folders or "")
+
+    def end() -> dict:
+        return conclude(
+            folder,
+            rows,
+            jobs,
+            sampled,
+            **shown,
+            temperature=args.temperature,
+            training=training,
+            image_folders=folders,
+            conditions=conditions,
+            judge=judge,
+        )
 
     with all_ranks_here():
-        return once_per_launch("end of evaluation", conclude)
+        return once_per_launch("end of evaluation", end)
 
 
-def answer(rows, jobs: list[tuple[str, str]], model_args, args: EvaluationArguments, prompting: dict) -> None:
-    """Answer this rank's share of the jobs, every n-th, and write each few batches' records to its file."""
-    import torch
+def answer(
+    rows,
+    pending: list[tuple[str, str]],
+    sampled: list[tuple[str, str]],
+    data_args: DataArguments,
+    model_args: VLMModelConfig,
+    args: EvaluationArguments,
+    prompting: dict,
+    judge,
+    server,
+) -> None:
+    """Answer this rank's share of both kinds of jobs, every n-th, and write each few batches' records to its files.
+
+    Args:
+        prompting: how prompts are built, the keyword arguments of `evaluation.shown.show`. server: a `ServedModel`, or None to load the model here.
+
+    Raises:
+        InputError: the server failed on some; what it answered is written.
+    """
     from rich.progress import Progress
 
-    from open_r1_kivqa.evaluation.generate import greedy
     from open_r1_kivqa.evaluation.predict import predict
-    from open_r1_kivqa.evaluation.records import RankFile
+    from open_r1_kivqa.evaluation.records import ROLLOUTS, RankFile
+    from open_r1_kivqa.evaluation.rollouts import roll_out
+    from open_r1_kivqa.recipe import passage_options
+
+    if server is None:
+        greedy, sample_texts, box_scale, tokenizer = load(model_args, args)
+    else:
+        greedy, sample_texts = server.greedy, server.sampled
+        box_scale, tokenizer = processor_beside_server(model_args)
+    prompting = prompting | passage_options(data_args, tokenizer)
+    scoring = {"box_scale": box_scale, "judge": judge}
+    rank = int(os.environ.get("RANK", "0"))
+    # Prompts a call: `greedy` sorts them by length, a server has so many open. A stop loses no more than these.
+    size = 4 * max(args.batch_size, args.server_concurrency if server is not None else 0)
+    pending, sampled = pending[rank :: world_size()], sampled[rank :: world_size()]
+
+    def samples_of(jobs: list[tuple[str, str]], number: int):
+        ids = [id for _, id in jobs]
+        for start in range(0, len(ids), number):
+            yield [rows[rows.index_of(id)] for id in ids[start : start + number]]
+            if server is not None and server.given_up:
+                return
+
+    folder = Path(args.output_dir)
+    with Progress(disable=rank > 0) as progress:
+        bar = progress.add_task("answering", total=len(pending) + len(sampled) * args.rollouts)
+        file = RankFile(folder, rank)
+        for setting in dict.fromkeys(setting for setting, _ in pending):
+            for samples in samples_of([job for job in pending if job[0] == setting], size):
+                file.append(predict(samples, setting, generate=greedy, **prompting, **scoring))
+                progress.advance(bar, len(samples))
+        file.close()
+        file = RankFile(folder, rank, ROLLOUTS)
+        for samples in samples_of(sampled, max(1, size // args.rollouts)):
+            file.append(roll_out(samples, args.rollouts, sample_texts=sample_texts, **prompting, **scoring))
+            progress.advance(bar, len(samples) * args.rollouts)
+        file.close()
+    if server is not None:
+        server.close()
+        server.refuse_failures()
+
+
+def load(model_args: VLMModelConfig, args: EvaluationArguments):
+    """The model on this rank's device, as what gives greedy answers and what gives sampled ones; what its boxes mean, and its tokenizer."""
+    import torch
+
+    from open_r1_kivqa.evaluation.generate import greedy, sampled
     from open_r1_kivqa.recipe import load_model_and_processor
     from open_r1_kivqa.vlm_modules.boxes import BoxScale
 
     model, module, processor = load_model_and_processor(model_args, adapter=args.adapter_name_or_path)
-    prompting = prompting | {"box_scale": BoxScale(module, processor)}
     if args.adapter_name_or_path:
         from peft import PeftModel
 
         model = PeftModel.from_pretrained(model, args.adapter_name_or_path).merge_and_unload()
     if torch.cuda.is_available():
         model = model.to(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
+    size = {"max_new_tokens": args.max_new_tokens, "batch_size": args.batch_size}
 
-    def generate(prompts):
-        return greedy(model, processor, prompts, max_new_tokens=args.max_new_tokens, batch_size=args.batch_size)
+    def most_likely(prompts):
+        return greedy(model, processor, prompts, **size)
 
-    rank = int(os.environ.get("RANK", "0"))
-    share = jobs[rank :: world_size()]
-    size = 4 * args.batch_size  # `greedy` sorts these by length; a stop loses no more than these
-    file = RankFile(Path(args.output_dir), rank)
-    with Progress(disable=rank > 0) as progress:
-        bar = progress.add_task("answering", total=len(share))
-        for setting in dict.fromkeys(setting for setting, _ in share):
-            ids = [id for its_setting, id in share if its_setting == setting]
-            for start in range(0, len(ids), size):
-                samples = [rows[rows.index_of(id)] for id in ids[start : start + size]]
-                file.append(predict(samples, setting, generate=generate, **prompting))
-                progress.advance(bar, len(samples))
-    file.close()
+    def drawn(prompts, seeds):
+        return sampled(model, processor, prompts, seeds=seeds, temperature=args.temperature, **size)
+
+    return most_likely, drawn, BoxScale(module, processor), processor.tokenizer
+
+
+def processor_beside_server(model_args: VLMModelConfig):
+    """What the boxes of a model behind a server mean, and its tokenizer, by the processor in --model_name_or_path; None and None without it."""
+    if not model_args.model_name_or_path:
+        return None, None
+    from open_r1_kivqa.vlm_modules import module_for
+    from open_r1_kivqa.vlm_modules.boxes import BoxScale
+    from open_r1_kivqa.vlm_modules.loading import load_config, load_processor
+
+    path, revision = model_args.model_name_or_path, model_args.model_revision
+    limits = {name: getattr(model_args, name) for name in IMAGE_LIMITS}
+    processor = load_processor(path, revision=revision, **limits)
+    return BoxScale(module_for(load_config(path, revision=revision)), processor), processor.tokenizer
+
+
+def server_before_the_rows(rows, model_args: VLMModelConfig, args: EvaluationArguments):
+    """The `ServedModel` of --server_url, after one request to it. Raises InputError where it gives no reply, or where rows of boxes need a processor that isn't there."""
+    from open_r1_kivqa.data.launch import once_per_launch
+    from open_r1_kivqa.evaluation.server import ServedModel
+    from open_r1_kivqa.rewards.methods import BOX_METHODS
+
+    if not model_args.model_name_or_path:
+        boxes = next((sample for sample in rows if sample.reward_method in BOX_METHODS), None)
+        if boxes is not None:
+            raise InputError(
+                f"{boxes.source} is scored by its boxes, and what the coordinates of a model behind --server_url mean depends on its processor: add --model_name_or_path with the folder of the model that is served (its weights are not loaded)."
+            )
+    server = ServedModel(args)
+
+    def check() -> dict:
+        server.check(with_picture=any(sample.images for sample in rows))
+        return {}
+
+    once_per_launch("server", check)
+    return server
+
+
+def warn_of_judge(model_args: VLMModelConfig, judge_args: JudgeArguments, args: EvaluationArguments) -> None:
+    """Prints, on rank 0, what may make the judge's verdicts too good."""
+    from open_r1_kivqa.rewards.judge import warn_of_shared_judge
+
+    warnings = []
+    judged_by = (judge_args.judge_url, judge_args.judge_model)
+    if args.server_url and (args.server_url, args.server_model) == judged_by:
+        warnings.append(f"{args.server_model!r} judges its own answers: name another judge before quoting the figure.")
+    trained = args.adapter_name_or_path or model_args.model_name_or_path
+    shared = warn_of_shared_judge(trained, judge_args) if trained else None
+    warnings += [shared] if shared else []
+    if os.environ.get("RANK", "0") == "0":
+        for warning in warnings:
+            print(f"WARNING: {warning}", flush=True)
+
+
+def write_manifest(place: str, data_args, model_args, judge_args, args: EvaluationArguments, template) -> None:
+    """manifest.json into the folder `place`, with the hashes of the adapter, whose content decides the answers as the model's does."""
+    from open_r1_kivqa.manifest import file_hash, read_manifest
+    from open_r1_kivqa.recipe import write_run_manifest
+    from open_r1_kivqa.trainer.checkpoints import write_json
+
+    placed = dataclasses.replace(args, output_dir=place)
+    write_run_manifest("evaluate_jsonl", (data_args, model_args, judge_args, placed), template)
+    if args.adapter_name_or_path:
+        manifest = read_manifest(place)
+        files = sorted(Path(args.adapter_name_or_path).glob("adapter_*"))
+        manifest["adapter"] = {file.name: file_hash(file) for file in files}
+        write_json(Path(place) / "manifest.json", manifest)
 
 
 @contextmanager
@@ -198,21 +306,41 @@ def rows_of_splits(rows, splits: str):
 
 
 def refuse(data_args: DataArguments, model_args: VLMModelConfig, args: EvaluationArguments) -> None:
-    """InputError for what evaluation cannot use: flags of training, an adapter that isn't there, settings that take away what there is not."""
+    """InputError for what evaluation cannot use: flags of training, flags of a model that isn't loaded here, an adapter that isn't there, settings that take away what there is not."""
     from open_r1_kivqa.evaluation.settings import SETTINGS, parse_settings
 
     for field in dataclasses.fields(model_args):
         if field.name not in MODEL_FLAGS and getattr(model_args, field.name) != field.default:
             raise InputError(f"--{field.name} has no effect in evaluation: leave it out.")
+    if not model_args.model_name_or_path and not args.server_url:
+        raise InputError(
+            "--model_name_or_path is missing: give the folder or the hub name of a vision-language model, or --server_url with a server that has one."
+        )
+    if args.server_url:
+        refuse_beside_server(data_args, model_args)
     if args.adapter_name_or_path and not (Path(args.adapter_name_or_path) / "adapter_config.json").is_file():
         raise InputError(
             f"--adapter_name_or_path {args.adapter_name_or_path} has no adapter_config.json: give the folder of a LoRA adapter."
         )
     for setting in parse_settings(args.settings):
-        if SETTINGS[setting].level is not None and not data_args.knowledge_base:
+        if SETTINGS[setting].of_passages and not data_args.knowledge_base:
             raise InputError(
                 f"--settings {setting} chooses among passages, and without --knowledge_base there are none: leave it out, or name the knowledge base."
             )
+
+
+def refuse_beside_server(data_args: DataArguments, model_args: VLMModelConfig) -> None:
+    """InputError for flags of the model that don't act where a server has it, and for what needs a tokenizer that isn't there."""
+    has_folder = bool(model_args.model_name_or_path)
+    for field in dataclasses.fields(model_args):
+        acts = field.name not in WEIGHT_FLAGS and (has_folder or field.name not in MODEL_FLAGS)
+        if not acts and getattr(model_args, field.name) != field.default:
+            reason = "the server decides it" if has_folder else "without --model_name_or_path"
+            raise InputError(f"--{field.name} has no effect with --server_url: {reason}. Leave it out.")
+    if data_args.max_passage_tokens is not None and not has_folder:
+        raise InputError(
+            "--max_passage_tokens counts by the model's tokenizer: add --model_name_or_path with the folder of the model that --server_url serves (its weights are not loaded)."
+        )
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def write_manifest(
     *,
     entry: str,
     flags: dict,
-    model: str,
+    model: str | None,
     data_files: list[str],
     image_folders: list[str],
     knowledge_base: str | None = None,
@@ -64,7 +64,7 @@ def write_manifest(
     Args:
         entry: name of the program, as `grpo_jsonl`.
         flags: every flag by name; values that json lacks are written as text, tokens and keys are left out.
-        model: folder of the checkpoint, or its hub name once it has been downloaded.
+        model: folder of the checkpoint, or its hub name once it has been downloaded; None for one that only a server knows.
         data_files: jsonl files in the order given; evaluation's own files come last.
         image_folders: written down as they are; images are not hashed.
         knowledge_base: file of articles, or None.
@@ -77,7 +77,7 @@ def write_manifest(
         "entry": entry,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "flags": {name: value for name, value in flags.items() if not name.endswith(("_token", "_key"))},
-        "model": model_hashes(model),
+        "model": model and model_hashes(model),
         "data": [{"path": str(path), "sha256": file_hash(path)} for path in data_files],
         "image_folders": [str(path) for path in image_folders],
         "knowledge_base": knowledge_base and {"path": str(knowledge_base), "sha256": file_hash(knowledge_base)},

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from open_r1_kivqa.cold_start.pictures import Pictures, tiny_picture
+from open_r1_kivqa.cold_start.pictures import Pictures
 from open_r1_kivqa.data.images import load_image
 from open_r1_kivqa.errors import InputError
 
@@ -88,7 +88,3 @@ def test_names_tell_contents_and_sizes_apart(tmp_path, noise):
 def test_a_picture_that_vanished(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         Pictures(1000).url(str(tmp_path / "none.png"))
-
-
-def test_the_first_small_picture():
-    assert decoded(tiny_picture()).size == (56, 56)

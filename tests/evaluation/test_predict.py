@@ -1,7 +1,9 @@
 import pytest
 from evaluation_rows import capital_row, knowledge, sample
+from PIL import Image
 
 from open_r1_kivqa.evaluation.predict import predict, quoted, score_texts
+from open_r1_kivqa.evaluation.shown import prompt_hash
 from open_r1_kivqa.knowledge.context import choose_passages
 from open_r1_kivqa.prompts import load_template
 
@@ -12,6 +14,17 @@ RIGHT = "<think>capital of France: Paris</think><answer>Paris</answer>"
 @pytest.fixture
 def kb(tmp_path):
     return knowledge(tmp_path)
+
+
+@pytest.fixture
+def picture(tmp_path):
+    """picture(key) -> path of a picture of its own colour."""
+
+    def path(key):
+        Image.new("RGB", (8, 8), (ord(key[0]), ord(key[1]), 0)).save(tmp_path / f"{key}.png")
+        return str(tmp_path / f"{key}.png")
+
+    return path
 
 
 def run(samples, setting, kb, answer=RIGHT, **more):
@@ -38,9 +51,10 @@ def images(prompt):
     return [block["image"] for block in blocks(prompt) if block["type"] == "image"]
 
 
-def test_a_record_holds_what_was_shown_answered_and_scored(kb):
-    row = capital_row("fr", id="7", images=("/fr.png",), split="s")
+def test_a_record_holds_what_was_shown_answered_and_scored(kb, picture):
+    row = capital_row("fr", id="7", images=(picture("fr"),), split="s")
     (record,), (prompt,) = run([row], "normal", kb)
+    assert record.pop("prompt_hash") == prompt_hash(prompt)
     assert record == {
         "id": "7",
         "split": "s",
@@ -56,13 +70,16 @@ def test_a_record_holds_what_was_shown_answered_and_scored(kb):
         "pick": True,
         "copy": True,
         "passages": ["fr#capital", "it#capital", "no#capital"],
-        "image_paths": ["/fr.png"],
+        "image_paths": [picture("fr")],
+        "gold_rank": 1,
+        "gold_position": 1,
     }
-    assert images(prompt) == ["/fr.png"] and "capital of Italy: Rome" in texts(prompt)
+    assert images(prompt) == [picture("fr")] and "capital of Italy: Rome" in texts(prompt)
 
 
-def test_settings_change_images_and_passages(kb):
-    rows = [capital_row(key, id=key, images=(f"/{key}.png",)) for key in ("fr", "it")]
+def test_settings_change_images_and_passages(kb, picture):
+    rows = [capital_row(key, id=key, images=(picture(key),)) for key in ("fr", "it")]
+    france, italy = picture("fr"), picture("it")
     shown = {}
     for setting in ("no_image", "wrong_image", "no_passages", "gold_only", "gold_removed"):
         records, prompts = run(rows, setting, kb)
@@ -71,15 +88,15 @@ def test_settings_change_images_and_passages(kb):
         assert "<image>" not in texts(prompts[0]) and "Which capital?" in texts(prompts[0])
     assert shown == {
         "no_image": ([], ["fr", "it", "no"]),
-        "wrong_image": (["/it.png"], ["fr", "it", "no"]),
-        "no_passages": (["/fr.png"], []),
-        "gold_only": (["/fr.png"], ["fr"]),
-        "gold_removed": (["/fr.png"], ["it", "no"]),
+        "wrong_image": ([italy], ["fr", "it", "no"]),
+        "no_passages": ([france], []),
+        "gold_only": ([france], ["fr"]),
+        "gold_removed": ([france], ["it", "no"]),
     }
 
 
 def test_a_setting_without_level_of_its_own_keeps_the_evaluations_level(kb):
-    row = capital_row("fr", images=("/fr.png",))
+    row = capital_row("fr")
     (record,), _ = run([row], "no_image", kb, level="2")
     assert sorted(record["passages"]) == ["fr#capital", "it#capital"]
 

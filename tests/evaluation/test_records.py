@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from open_r1_kivqa.errors import InputError
-from open_r1_kivqa.evaluation.records import PREDICTIONS, RankFile, claim, discard, merge, read_finished, refuse_older
+from open_r1_kivqa.evaluation.records import MEASURED, RankFile, claim, discard, merge, read_finished, refuse_older
 
 
 def record(id, setting="normal", **more):
@@ -22,9 +22,9 @@ def test_ranks_files_merge_in_the_order_of_the_jobs(tmp_path):
     write(tmp_path, 0, [record("a", prediction="Côte d'Ivoire")])
     merged = merge(tmp_path, [("normal", "a"), ("normal", "b"), ("no_image", "a")])
     assert [(r["setting"], r["id"]) for r in merged] == [("normal", "a"), ("normal", "b"), ("no_image", "a")]
-    lines = (tmp_path / PREDICTIONS).read_text().splitlines()
+    lines = (tmp_path / "predictions.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == merged and "Côte d'Ivoire" in lines[0]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [PREDICTIONS]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["predictions.jsonl"]
 
 
 def test_a_cut_last_line_is_dropped_and_later_lines_are_whole(tmp_path):
@@ -46,17 +46,18 @@ def test_a_merged_file_is_read_again(tmp_path):
 
 @pytest.mark.parametrize("line", ["not json", "3", '{"setting": "normal"}'])
 def test_a_file_of_something_else_is_named(line, tmp_path):
-    (tmp_path / PREDICTIONS).write_text(json.dumps(record("a")) + "\n" + line + "\n")
-    with pytest.raises(InputError, match=f"{PREDICTIONS}:2 is no prediction; delete"):
+    (tmp_path / "predictions.jsonl").write_text(json.dumps(record("a")) + "\n" + line + "\n")
+    with pytest.raises(InputError, match=f"predictions.jsonl:2 is no prediction; delete"):
         read_finished(tmp_path)
 
 
 def test_records_of_an_older_version_are_named():
-    names = ("prediction", "split", "question_type", "entity", "correct_strict", "correct_lenient", "format", "pick")
-    now = record("a", **dict.fromkeys((*names, "copy")))
+    assert "prompt_hash" in MEASURED
+    now = record("a", **dict.fromkeys(MEASURED))
     refuse_older({("normal", "a"): now})
+    older = record("b", **dict.fromkeys(set(MEASURED) - {"copy"}))
     with pytest.raises(InputError, match="row 'b' under normal .* lacks 'copy': it was written by an older version"):
-        refuse_older({("normal", "a"): now, ("normal", "b"): record("b", **dict.fromkeys(names))})
+        refuse_older({("normal", "a"): now, ("normal", "b"): older})
 
 
 def manifest_of(content):

@@ -19,6 +19,7 @@ def record(id, entity, question_type, lenient, *, setting="normal", split="seen"
         "format": 1.0,
         "pick": pick,
         "copy": None,
+        "gold_position": None,
     }
 
 

@@ -51,10 +51,3 @@ class Pictures:
     def _name(self, path: str) -> str:
         """The same for the same picture, wherever its file lies."""
         return f"{content_hash(path)} up to {self.max_pixels}"
-
-
-def tiny_picture() -> str:
-    """The data URL of a grey square, for the first small request. Vision towers want some pixels: 56 x 56 are taken by all."""
-    buffer = io.BytesIO()
-    Image.new("RGB", (56, 56), (128, 128, 128)).save(buffer, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

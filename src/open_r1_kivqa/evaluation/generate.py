@@ -1,14 +1,15 @@
-"""Greedy answers from a vision-language model with Hugging Face `generate`, in left-padded batches.
+"""Answers from a vision-language model with Hugging Face `generate`, in left-padded batches: the most likely ones, or sampled ones.
 
 `greedy` serves the evaluation entry and the trainer's own evaluation alike. Prompts pass through the same call of the chat template as TRL's rollouts, so a question has the
 same tokens in training and in evaluation. Under DeepSpeed ZeRO-3 every forward pass is a collective of all ranks; `greedy` then makes every rank run the same batches.
 """
 
+from collections.abc import Sequence
 from contextlib import contextmanager
 
 import torch
 from PIL import Image
-from transformers import GenerationConfig
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from ..prompts import decode_images
 
@@ -60,6 +61,55 @@ def greedy(
                     answers[i] = text
     model.train(was_training)
     return answers
+
+
+def sampled(
+    model,
+    processor,
+    prompts: list[list[dict]],
+    *,
+    seeds: Sequence[int],
+    temperature: float,
+    max_new_tokens: int,
+    batch_size: int,
+) -> list[str]:
+    """Continues each prompt with tokens drawn at `temperature` from the whole vocabulary, as training's rollouts are.
+
+    Args:
+        seeds: one a prompt. In float32 a completion depends on its prompt, its seed and the kind of device alone, not on the prompts batched with it.
+        model, processor, prompts, max_new_tokens, batch_size: as for `greedy`.
+
+    Returns:
+        The completions' texts in the prompts' order, without special tokens.
+    """
+    was_training = model.training
+    model.eval()
+    texts = [""] * len(prompts)
+    config = generation_config(model, processor, max_new_tokens)
+    with torch.no_grad():
+        for batch in [batch for batches in _batches(prompts, batch_size) for batch in batches]:
+            noise = _Noise([seeds[i] for i in batch], temperature, model.device)
+            for i, text in zip(
+                batch, _continue(model, processor, [prompts[i] for i in batch], config, noise), strict=True
+            ):
+                texts[i] = text
+    model.train(was_training)
+    return texts
+
+
+class _Noise(LogitsProcessor):
+    """Makes greedy decoding sample: the largest of logits plus Gumbel noise is a draw from their softmax. Each sequence has a random stream of its own, which batching doesn't touch."""
+
+    def __init__(self, seeds: Sequence[int], temperature: float, device):
+        self._temperature = temperature
+        self._generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """[sequences, vocabulary] logits in float32 to logits with noise."""
+        drawn = torch.stack(
+            [torch.empty_like(scores[0]).exponential_(generator=generator) for generator in self._generators]
+        )
+        return scores / self._temperature - drawn.log()
 
 
 def tokenize_prompts(processor, prompts: list[list[dict]]):
@@ -129,8 +179,11 @@ def _unwrapped(model, accelerator, gather_deepspeed3_params: bool):
         yield unwrapped
 
 
-def _continue(model, processor, prompts: list[list[dict]], config: GenerationConfig) -> list[str]:
+def _continue(
+    model, processor, prompts: list[list[dict]], config: GenerationConfig, noise: _Noise | None = None
+) -> list[str]:
     """One batch: prompts, all with images or all without, to the texts of their answers."""
     inputs = tokenize_prompts(processor, prompts).to(model.device)
-    sequences = model.generate(**inputs, generation_config=config)
+    processors = LogitsProcessorList([] if noise is None else [noise])
+    sequences = model.generate(**inputs, generation_config=config, logits_processor=processors)
     return processor.tokenizer.batch_decode(sequences[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)

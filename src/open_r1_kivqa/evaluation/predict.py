@@ -5,100 +5,96 @@ from functools import lru_cache
 
 from ..data.samples import Sample
 from ..knowledge.base import KnowledgeBase, Passage
-from ..knowledge.context import choose_passages
-from ..prompts import Template, build_prompt, neutralise
+from ..prompts import Template, neutralise
 from ..rewards import has_format, lenient_answer, strict_answer, think_text
 from ..rewards.answer import normalise
 from ..rewards.judge import Judge
 from ..rewards.methods import BOX_METHODS, JUDGED, SAME, Scale, scale_of, score_all
+from ..rewards.official import OFFICIAL
 from .boxes import box_record, verdict
-from .settings import SETTINGS, apply_setting, pictures_of
+from .shown import show
 
 
 def predict(
     samples: Sequence[Sample],
     setting: str,
     *,
-    generate: Callable[[list[list[dict]]], list[str]],
+    generate: Callable[[list[list[dict]]], list[str | None]],
     kb: KnowledgeBase | None,
     template: Template,
-    system_prompt: str | None,
-    level: str,
-    num_passages: int,
-    seed: int,
-    pictures: dict[str, list[tuple[str, str]]] | None = None,
     box_scale: Callable[[Sample], Scale] | None = None,
     judge: Judge | None = None,
+    **showing,
 ) -> list[dict]:
     """Answers the rows under one of SETTINGS, in one call of `generate`.
 
     Args:
-        generate: prompts to the texts of their answers, in order.
-        level, num_passages, seed: as for `choose_passages`; a setting may have a level of its own.
-        pictures: what `wrong_image` draws from, of `pictures_of`; default: the pictures of `samples`.
+        generate: prompts to the texts of their answers, in order; None where there is no answer now, as of a server that fails: such a row gets no record.
+        kb, template, showing: as for `shown.show`.
         box_scale: from the model's coordinates to a row's original pixels; None if they are the same.
         judge: grades the rows of the method `llm`; without one, and where it fails, they count as not scored.
 
     Returns:
-        A record for each row, in order: "id", "split", "setting", "question_type", "entity", "prediction" (the whole text), "answer_strict" and "answer_lenient" (None if
-        there is none), "correct_strict" and "correct_lenient" (the scorer's value in [0, 1]; None where it doesn't apply to the row), "format" (bool), "pick" and "copy" (see
-        `quoted`; None without knowledge base), for rows of boxes what `boxes.box_record` tells, "passages" (keys shown, in order), "image_paths" (shown).
+        A record for each row, in order: "id", "split", "setting", "question_type", "entity", "prediction" (the whole text), what `score_texts` says of it, "pick" and "copy" (see
+        `quoted`; None without knowledge base), and what `Shown.record` says of the prompt.
     """
-    if SETTINGS[setting].images == "other" and pictures is None:
-        pictures = pictures_of(samples)
-    with_images = SETTINGS[setting].images != "none"
-    shown = [apply_setting(setting, sample, pictures or {}) for sample in samples]
-    passages = [
-        choose_passages(
-            sample, kb, level=SETTINGS[setting].level or level, num_passages=num_passages, seed=seed, draw=None
-        )
-        for sample in samples
-    ]
-    prompts = [
-        build_prompt(sample, its_passages, template, system_prompt=system_prompt, with_images=with_images)
-        for sample, its_passages in zip(shown, passages, strict=True)
-    ]
-    texts = generate(prompts)
+    shown = show(samples, setting, kb=kb, template=template, **showing)
+    texts = generate([one.prompt for one in shown])
+    answered = [i for i, text in enumerate(texts) if text is not None]
     # The row's own picture decides what its boxes mean, whatever the prompt shows.
-    scales = [scale_of(sample, box_scale) for sample in samples]
-    verdicts = score_texts(texts, samples, scales, judge)
+    scales = [scale_of(samples[i], box_scale) for i in answered]
+    verdicts = score_texts([texts[i] for i in answered], [samples[i] for i in answered], scales, judge)
     return [
         {
-            "id": sample.id,
-            "split": sample.split,
+            "id": samples[i].id,
+            "split": samples[i].split,
             "setting": setting,
-            "question_type": sample.question_type,
-            "entity": sample.entity,
-            "prediction": text,
+            "question_type": samples[i].question_type,
+            "entity": samples[i].entity,
+            "prediction": texts[i],
             **verdict_of_text,
-            **quoted(text, sample, its_passages, kb, template),
-            "passages": [passage.key for passage in its_passages],
-            "image_paths": list(sample.images) if with_images else [],
+            **quoted(texts[i], samples[i], shown[i].passages, kb, template),
+            **shown[i].record(),
         }
-        for sample, its_passages, text, verdict_of_text in zip(shown, passages, texts, verdicts, strict=True)
+        for i, verdict_of_text in zip(answered, verdicts, strict=True)
     ]
 
 
 def score_texts(
     texts: Sequence[str], samples: Sequence[Sample], scales: Sequence[Scale] | None = None, judge: Judge | None = None
 ) -> list[dict]:
-    """The parts of the records that tell what was answered and whether it is right."""
+    """The parts of the records that tell what was answered and whether it is right, for each text.
+
+    "answer_strict" and "answer_lenient" (None if there is none), "correct_strict" and "correct_lenient" (in [0, 1]; None where the method doesn't apply to the row): the official verdict
+    where the row's method has one (`rewards.official`), else the score that training gives; "format" (bool). With an official verdict also "guarded_strict" and "guarded_lenient", what
+    training gives. For rows of boxes also what `boxes.box_record` tells.
+    """
     scales = [SAME] * len(texts) if scales is None else scales
     answers = {"strict": [strict_answer(text) for text in texts], "lenient": [lenient_answer(text) for text in texts]}
-    correct = {
+    rewards = {
         form: score_all([answer or "" for answer in found], samples, scales, judge) for form, found in answers.items()
     }
     return [
         {
             "answer_strict": answers["strict"][i],
             "answer_lenient": answers["lenient"][i],
-            "correct_strict": verdict(correct["strict"][i], sample),
-            "correct_lenient": verdict(correct["lenient"][i], sample),
+            **_correct(
+                {form: found[i] for form, found in answers.items()}, {f: r[i] for f, r in rewards.items()}, sample
+            ),
             "format": has_format(text),
             **(box_record(answers["lenient"][i], sample, scales[i]) if sample.reward_method in BOX_METHODS else {}),
         }
         for i, (text, sample) in enumerate(zip(texts, samples, strict=True))
     ]
+
+
+def _correct(answers: dict[str, str | None], rewards: dict[str, float | None], sample: Sample) -> dict:
+    """The verdicts on the two readings of a text, "strict" and "lenient", and where these are official ones, the rewards whose place they take."""
+    official = OFFICIAL.get(sample.reward_method)
+    if official is None:
+        return {f"correct_{form}": verdict(reward, sample) for form, reward in rewards.items()}
+    verdicts = {f"correct_{form}": official(answer or "", sample) for form, answer in answers.items()}
+    return verdicts | {f"guarded_{form}": reward for form, reward in rewards.items()}
 
 
 def judge_again(records: list[dict], samples: Sequence[Sample], judge: Judge) -> int:

@@ -1,6 +1,6 @@
-"""The predictions file of an evaluation: one record a line, written by several ranks, continued after a stop.
+"""The files of an evaluation: predictions.jsonl, one greedy answer a line, and rollouts.jsonl, one row's sampled answers a line. Written by several ranks, continued after a stop.
 
-While an evaluation runs, each rank appends to its own `predictions.rank<N>.jsonl`; at the end one rank merges them into `predictions.jsonl` in the order of the jobs, so the file
+While an evaluation runs, each rank appends to its own `<name>.rank<N>.jsonl`; at the end one rank merges them into `<name>.jsonl` in the order of the jobs, so the file
 is the same however many ranks wrote it. A record is found again by its job: (setting, row id).
 """
 
@@ -13,15 +13,16 @@ from pathlib import Path
 from ..errors import InputError
 from ..manifest import differences, read_manifest, refuse_unusable_folder
 
-PREDICTIONS = "predictions.jsonl"
+NAMES = PREDICTIONS, ROLLOUTS = "predictions", "rollouts"
 
 Job = tuple[str, str]  # setting, row id
 MEASURED = ("prediction", "split", "question_type", "entity", "correct_strict", "correct_lenient", "format", "pick")
-MEASURED += ("copy",)
+MEASURED += ("copy", "prompt_hash", "gold_rank", "gold_position")
 
 
 # What may differ between the runs that fill one folder: it changes the pace, not the answers.
-PACE = ("world_size", "devices", "git.", "flags.batch_size", "flags.overwrite")
+PACE = ("world_size", "devices", "git.", "flags.batch_size", "flags.overwrite", "flags.conditions", "flags.server_url")
+PACE += ("flags.server_api_key_env", "flags.server_concurrency", "flags.server_timeout", "flags.server_retries")
 
 
 def claim(folder: Path, write_manifest: Callable[[str], None], *, overwrite: bool) -> None:
@@ -38,7 +39,7 @@ def claim(folder: Path, write_manifest: Callable[[str], None], *, overwrite: boo
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as fresh:
         write_manifest(fresh)
-        if any(folder.glob("predictions.*jsonl")):
+        if any(_files(folder)):
             try:
                 recorded = read_manifest(folder)
             except InputError as error:  # without it nobody knows whose predictions these are
@@ -60,10 +61,14 @@ def claim(folder: Path, write_manifest: Callable[[str], None], *, overwrite: boo
     write_manifest(str(folder))
 
 
-def read_finished(folder: Path) -> dict[Job, dict]:
-    """The records of all jobs that earlier runs finished in `folder`. A last line that was cut off (a killed run) is left out; its job is done again."""
+def read_finished(folder: Path, name: str = PREDICTIONS) -> dict[Job, dict]:
+    """The records of all jobs that earlier runs finished in `folder`. A last line that was cut off (a killed run) is left out; its job is done again.
+
+    Args:
+        name: one of NAMES.
+    """
     records = {}
-    for path in [*sorted(folder.glob("predictions.rank*.jsonl")), folder / PREDICTIONS]:
+    for path in [*sorted(folder.glob(f"{name}.rank*.jsonl")), folder / f"{name}.jsonl"]:
         if path.exists():
             for number, line in enumerate(_whole(path.read_bytes()).split(b"\n")[:-1], 1):
                 try:
@@ -87,16 +92,20 @@ def refuse_older(finished: dict[Job, dict]) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Deletes the predictions in `folder`, finished and unfinished."""
-    for path in [*folder.glob("predictions.rank*.jsonl"), folder / PREDICTIONS]:
-        path.unlink(missing_ok=True)
+    """Deletes the records in `folder`, finished and unfinished."""
+    for path in _files(folder):
+        path.unlink()
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for name in NAMES for path in [*folder.glob(f"{name}.rank*.jsonl"), *folder.glob(f"{name}.jsonl")]]
 
 
 class RankFile:
     """The file one rank appends its records to. Opening it removes a last line that was cut off."""
 
-    def __init__(self, folder: Path, rank: int):
-        path = folder / f"predictions.rank{rank}.jsonl"
+    def __init__(self, folder: Path, rank: int, name: str = PREDICTIONS):
+        path = folder / f"{name}.rank{rank}.jsonl"
         self.file = open(path, "ab")
         self.file.truncate(len(_whole(path.read_bytes())))
 
@@ -109,12 +118,12 @@ class RankFile:
         self.file.close()
 
 
-def merge(folder: Path, jobs: list[Job]) -> list[dict]:
-    """Replaces the ranks' files by `predictions.jsonl` with the records of `jobs`, in that order, and returns them."""
-    finished = read_finished(folder)
+def merge(folder: Path, jobs: list[Job], name: str = PREDICTIONS) -> list[dict]:
+    """Replaces the ranks' files by `<name>.jsonl` with the records of `jobs`, in that order, and returns them."""
+    finished = read_finished(folder, name)
     records = [finished[job] for job in jobs]
-    write_records(folder / PREDICTIONS, records)
-    for path in folder.glob("predictions.rank*.jsonl"):
+    write_records(folder / f"{name}.jsonl", records)
+    for path in folder.glob(f"{name}.rank*.jsonl"):
         path.unlink()
     return records
 

@@ -14,10 +14,24 @@ from ..errors import InputError
 
 @dataclass(frozen=True)
 class Setting:
-    """images: "own", "none" (images and their markers dropped) or "other" (pictures of another entity). level: context level in place of the evaluation's own, or None."""
+    """What a setting changes.
+
+    Attributes:
+        images: "own", "none" (images and their markers dropped) or "other" (pictures of another entity).
+        level: context level in place of the evaluation's own, or None.
+        whole_article: sections of the gold article in place of candidates.
+        shuffled: the passages in another order.
+    """
 
     images: str = "own"
     level: str | None = None
+    whole_article: bool = False
+    shuffled: bool = False
+
+    @property
+    def of_passages(self) -> bool:
+        """Whether it changes which passages are shown or how, and so is nothing without a knowledge base."""
+        return self.level is not None or self.whole_article or self.shuffled
 
 
 SETTINGS = {
@@ -26,6 +40,8 @@ SETTINGS = {
     "wrong_image": Setting(images="other"),
     "no_passages": Setting(level="none"),
     "gold_only": Setting(level="gold"),
+    "oracle_article": Setting(whole_article=True),
+    "shuffled_passages": Setting(shuffled=True),
     "gold_removed": Setting(level="gold_removed"),
 }
 

@@ -13,6 +13,9 @@ import numpy as np
 from rich.table import Table
 
 from .boxes import box_measures
+from .official import guard_differences
+from .ranks import SETTINGS as RANKED
+from .ranks import by_gold
 
 MEASURES = {
     "accuracy": "correct_lenient",
@@ -35,6 +38,8 @@ def summarise(records: list[dict], *, seed: int = 0, resamples: int = RESAMPLES)
     `normal`; each other setting evaluated stands by its name with its accuracy; "settings" has the measures of each setting. "gain" is the accuracy under `normal` minus that
     under `wrong_image`, with "gain_interval".
 
+    Under `normal` and `shuffled_passages` a setting also has what `ranks.by_gold` tells, and with rows of a benchmark's method "guard", see `official.guard_differences`.
+
     Where rows have one box as answer, "iou" is the mean IoU; where they have lists of boxes, "AP", "AP50" and "AP_strict" are those of `box_measures`, over all rows at once.
     """
     splits: dict[str, dict[str, list[dict]]] = {}
@@ -53,6 +58,9 @@ def _summarise_split(by_setting: dict[str, list[dict]], seed: int, resamples: in
         one_box = [record for record in records if "iou" in record]
         measures |= {"iou": macro_average(one_box, "iou")} if one_box else {}
         measures |= box_measures(records)
+        measures |= by_gold(records) if setting in RANKED else {}
+        guard = guard_differences(records)
+        measures |= {"guard": guard} if guard else {}
         sums, counts = _tally(records, "correct_lenient", entities)
         drawn[setting] = macro(draws @ sums, draws @ counts)
         settings[setting] = measures | {
@@ -130,6 +138,10 @@ def score_table(summary: dict) -> Table:
         if "gain" in scores:
             gain, interval = _percent(scores["gain"]), _percents(scores["gain_interval"])
             table.add_row(split, "normal - wrong_image", "", gain, interval)
+        if "rollouts" in scores:
+            sampled = scores["rollouts"]
+            for name in ("avg", "pass"):
+                table.add_row(split, f"{name}@{sampled['rollouts']}", str(sampled["rows"]), _percent(sampled[name]))
         for rule, accuracy in scores.get("baselines", {}).items():
             if accuracy is not None:
                 table.add_row(split, f"rule: {rule}", "", _percent(accuracy))

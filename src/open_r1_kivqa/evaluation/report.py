@@ -1,0 +1,141 @@
+"""The end of an evaluation: all ranks' records in one file, scores of them, and what is printed."""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from ..data.jsonl import Rows
+from ..data.samples import Sample
+from ..knowledge.base import KnowledgeBase
+from ..rewards.judge import Judge
+from . import predict, rollouts
+from .baselines import baselines
+from .official import guard_lines, official_scores, official_table, write_official_predictions
+from .published import Conditions, comparison_lines, comparisons, joined, measured_conditions
+from .ranks import rank_table
+from .records import PREDICTIONS, ROLLOUTS, Job, merge, write_records
+from .shown import prompts_hash
+from .summary import score_table, summarise
+
+SUSPECTS = "suspect_labels.jsonl"
+WIDTH = 120  # of what is printed, at least: rather broken lines than cut figures
+
+
+def conclude(
+    folder: Path,
+    rows: Rows,
+    jobs: list[Job],
+    rollout_jobs: list[Job],
+    *,
+    kb: KnowledgeBase | None,
+    level: str,
+    num_passages: int,
+    seed: int,
+    temperature: float,
+    training: Iterable[Sample] | None,
+    image_folders: Sequence[str],
+    conditions: tuple[Conditions, dict],
+    judge: Judge | None,
+) -> dict:
+    """Merges, scores, writes and prints; returns the summary. Every job is answered by now.
+
+    Args:
+        jobs, rollout_jobs: of predictions.jsonl and rollouts.jsonl, in their order.
+        kb, level, num_passages, seed: as for `choose_passages`. temperature: of the rollouts.
+        training, image_folders: what `baselines` takes.
+        conditions: of `read_conditions`.
+    """
+    records, samples = merge(folder, jobs), [rows[rows.index_of(id)] for _, id in jobs]
+    sampled = merge(folder, rollout_jobs, ROLLOUTS) if rollout_jobs else []
+    sampled_rows = [rows[rows.index_of(id)] for _, id in rollout_jobs]
+    if judge is not None:
+        _ask_again(folder, records, samples, sampled, sampled_rows, judge)
+
+    summary = summarise(records, seed=seed)
+    showing = {"kb": kb, "level": level, "num_passages": num_passages, "seed": seed}
+    for split, scores in baselines(rows, training=training, image_folders=image_folders, **showing).items():
+        summary["splits"][split]["baselines"] = scores
+    for split, scores in rollouts.summarise_rollouts(sampled).items():
+        summary["splits"][split]["rollouts"] = scores | {"temperature": temperature}
+    summary["official"] = official_scores(records, samples)
+    summary["prompts"] = {
+        setting: prompts_hash([record for record in records if record["setting"] == setting])
+        for setting in dict.fromkeys(record["setting"] for record in records)
+    } | {"all": prompts_hash(records)}
+    summary["published"] = _beside_published(summary["official"], records, samples, kb, conditions)
+    suspects = _write_suspects(folder, sampled, sampled_rows)
+    write_official_predictions(folder, records, samples)
+    _write(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    _show(summary, suspects, len(sampled[0]["texts"]) if sampled else 0)
+    return summary
+
+
+def _ask_again(
+    folder: Path,
+    records: list[dict],
+    samples: list[Sample],
+    sampled: list[dict],
+    sampled_rows: list[Sample],
+    judge: Judge,
+) -> None:
+    without = predict.judge_again(records, samples, judge) + rollouts.judge_again(sampled, sampled_rows, judge)
+    write_records(folder / f"{PREDICTIONS}.jsonl", records)
+    if sampled:
+        write_records(folder / f"{ROLLOUTS}.jsonl", sampled)
+    if without:
+        answers = len(records) + sum(len(record["texts"]) for record in sampled)
+        print(
+            f"WARNING: the judge gave no verdict on {without:,} of {answers:,} answers ({dict(judge.failures)}); they count as not scored. Start the same command again to ask once more.",
+            flush=True,
+        )
+
+
+def _beside_published(
+    official: dict, records: list[dict], samples: list[Sample], kb: KnowledgeBase | None, conditions: tuple
+) -> dict:
+    stated, of_published = conditions
+    ours = {}
+    for benchmark in official.get("normal", {}):
+        pairs = zip(records, samples, strict=True)
+        its = [(r, s) for r, s in pairs if r["setting"] == "normal" and s.reward_method == benchmark]
+        known = measured_conditions(
+            benchmark, [r for r, _ in its], [s for _, s in its], None if kb is None else len(kb)
+        )
+        ours[benchmark] = joined(known, stated, "this evaluation")
+    return comparisons(official.get("normal", {}), ours, of_published)
+
+
+def _write_suspects(folder: Path, sampled: list[dict], sampled_rows: list[Sample]) -> list[dict] | None:
+    """The suspect rows, written to SUSPECTS; None without enough rollouts, where no row can be one and the file of another evaluation goes."""
+    if not sampled or len(sampled[0]["texts"]) < rollouts.LEAST_ROLLOUTS:
+        (folder / SUSPECTS).unlink(missing_ok=True)
+        return None
+    suspects = rollouts.suspect_labels(sampled, sampled_rows)
+    _write(folder / SUSPECTS, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in suspects))
+    return suspects
+
+
+def _write(path: Path, text: str) -> None:
+    aside = path.with_name(f"{path.name}.part")
+    aside.write_text(text, encoding="utf-8")
+    os.replace(aside, path)
+
+
+def _show(summary: dict, suspects: list[dict] | None, number: int) -> None:
+    """Prints the tables. `number` of rollouts a row; 0 without any."""
+    console = Console()
+    console.width = max(console.width, WIDTH)
+    for table in (score_table(summary), official_table(summary["official"]), rank_table(summary)):
+        if table is not None:
+            console.print(table, markup=False)
+    lines = [*guard_lines(summary), *comparison_lines(summary["published"])]
+    if suspects is not None:
+        least = f"{rollouts.LEAST_SHARE:.0%} of {number} rollouts agree on an answer that scores 0"
+        lines.append(f"rows with suspect references ({least}): {len(suspects):,}, in {SUSPECTS}")
+    elif number:
+        lines.append(f"suspect references are looked for from --rollouts {rollouts.LEAST_ROLLOUTS} on")
+    for line in lines:
+        console.print(line, markup=False, highlight=False)

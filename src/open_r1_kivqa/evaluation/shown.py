@@ -1,0 +1,154 @@
+"""What a model is shown of a row under a setting: its passages, its prompt, and a hash by which two evaluations can show that they asked the same."""
+
+import hashlib
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..data.images import content_hash
+from ..data.samples import Sample
+from ..errors import InputError
+from ..knowledge.base import KnowledgeBase, Passage
+from ..knowledge.budget import PassageBudget
+from ..knowledge.context import choose_passages
+from ..knowledge.pictures import PassagePictures
+from ..prompts import Template, build_prompt
+from .settings import SETTINGS, apply_setting, pictures_of
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A row as one setting shows it.
+
+    Attributes:
+        sample: with the images of the setting. image_paths: those that the prompt shows of it, in order.
+        passages: in the order shown.
+        prompt: the messages as a processor or a server gets them.
+    """
+
+    sample: Sample
+    image_paths: tuple[str, ...]
+    passages: list[Passage]
+    prompt: list[dict]
+
+    def record(self) -> dict:
+        """What records tell of it: "passages" (keys), "image_paths", "prompt_hash", and the `gold_place` among the row's candidates ("gold_rank", None without candidates) and
+        among the passages shown ("gold_position")."""
+        sample = self.sample
+        keys = [passage.key for passage in self.passages]
+        candidates = sample.candidates[0] if sample.candidates else ()
+        return {
+            "passages": keys,
+            "image_paths": list(self.image_paths),
+            "prompt_hash": prompt_hash(self.prompt),
+            "gold_rank": gold_place(candidates, sample.evidence) if candidates else None,
+            "gold_position": gold_place(keys, sample.evidence),
+        }
+
+
+def show(
+    samples: Sequence[Sample],
+    setting: str,
+    *,
+    kb: KnowledgeBase | None,
+    template: Template,
+    system_prompt: str | None,
+    level: str,
+    num_passages: int,
+    seed: int,
+    pictures: dict[str, list[tuple[str, str]]] | None = None,
+    budget: PassageBudget | None = None,
+    passage_pictures: PassagePictures | None = None,
+) -> list[Shown]:
+    """The rows under one of SETTINGS, in order.
+
+    Args:
+        level, num_passages, seed, budget, passage_pictures: as for `choose_passages`; a setting may have a level of its own.
+        pictures: what `wrong_image` draws from, of `pictures_of`; default: the pictures of `samples`.
+    """
+    if SETTINGS[setting].images == "other" and pictures is None:
+        pictures = pictures_of(samples)
+    with_images = SETTINGS[setting].images != "none"
+    shown = []
+    for sample in samples:
+        passages = passages_of(setting, sample, kb, level=level, num_passages=num_passages, seed=seed, budget=budget)
+        if passage_pictures is not None and kb is not None:
+            passages = passage_pictures.add(passages, kb)
+        sample = apply_setting(setting, sample, pictures or {})
+        prompt = build_prompt(sample, passages, template, system_prompt=system_prompt, with_images=with_images)
+        shown.append(Shown(sample, sample.images if with_images else (), passages, prompt))
+    return shown
+
+
+def passages_of(
+    setting: str,
+    sample: Sample,
+    kb: KnowledgeBase | None,
+    *,
+    level: str,
+    num_passages: int,
+    seed: int,
+    budget: PassageBudget | None = None,
+) -> list[Passage]:
+    """The passages that a setting shows, in order and without pictures; see `choose_passages`."""
+    setting = SETTINGS[setting]
+    if setting.whole_article:
+        return _sections_of_gold(sample, kb, num_passages, budget)
+    passages = choose_passages(
+        sample, kb, level=setting.level or level, num_passages=num_passages, seed=seed, draw=None, budget=budget
+    )
+    return _in_another_order(passages, sample, seed) if setting.shuffled else passages
+
+
+def _sections_of_gold(
+    sample: Sample, kb: KnowledgeBase | None, num_passages: int, budget: PassageBudget | None
+) -> list[Passage]:
+    """Sections of the articles that hold the evidence (without evidence, of the row's entity), in the articles' order: every evidence section, and the first others up to `num_passages` in all."""
+    if kb is None:
+        return []
+    articles = dict.fromkeys(key.rpartition("#")[0] for key in sample.evidence)
+    if not articles and sample.entity is not None:
+        articles = {sample.entity: None}
+    try:
+        keys = [f"{key}#{section['id']}" for key in articles for section in kb.article(key)["sections"]]
+        room = num_passages - sum(key in sample.evidence for key in keys)
+        others = set([key for key in keys if key not in sample.evidence][: max(0, room)])
+        passages = [kb.passage(key) for key in keys if key in sample.evidence or key in others]
+    except InputError as error:
+        raise InputError(f"{sample.source}: {error}") from None
+    if budget is not None:
+        passages = [
+            budget.cut(passage, sample.answers if passage.key in sample.evidence else ()) for passage in passages
+        ]
+    return passages
+
+
+def _in_another_order(passages: list[Passage], sample: Sample, seed: int) -> list[Passage]:
+    """The passages in an order drawn by seed and id: never the given one, unless there is no other."""
+    drawn = passages.copy()
+    random.Random(f"{seed}/{sample.id}/shuffled").shuffle(drawn)
+    return drawn[1:] + drawn[:1] if drawn == passages else drawn
+
+
+def gold_place(keys: Sequence[str], evidence: Sequence[str]) -> int | None:
+    """Place of the first gold passage among `keys`, from 1 on; 0 if it is not among them; None without evidence."""
+    if not evidence:
+        return None
+    return next((place for place, key in enumerate(keys, 1) if key in evidence), 0)
+
+
+def prompt_hash(prompt: list[dict]) -> str:
+    """sha256 of the messages, hexadecimal. An image counts by its file's content, wherever it lies."""
+
+    def block(one: dict) -> dict:
+        return one if one["type"] == "text" else {"type": "image", "sha256": content_hash(one["image"])}
+
+    messages = [{"role": message["role"], "content": [block(one) for one in message["content"]]} for message in prompt]
+    return hashlib.sha256(json.dumps(messages, ensure_ascii=False, sort_keys=True).encode()).hexdigest()
+
+
+def prompts_hash(records: Sequence[dict]) -> str:
+    """sha256 of all records' settings, rows and prompts, hexadecimal: the same for two evaluations that asked the same questions in the same words, in whatever order."""
+    lines = sorted(json.dumps([record["setting"], record["id"], record["prompt_hash"]]) for record in records)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
