@@ -1,0 +1,126 @@
+import csv
+import gzip
+import io
+import zipfile
+
+import pytest
+from evqa_fixture import HOPS, QUESTIONS, question, write_csv
+
+from open_r1_kivqa.benchmarks.evqa_csv import COLUMNS, read_csv
+from open_r1_kivqa.errors import InputError
+
+
+def read(path):
+    return list(read_csv(str(path)))
+
+
+def refused(path, content=None):
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError) as error:
+        read(path)
+    return str(error.value)
+
+
+def published(tmp_path):
+    return write_csv(tmp_path / "val.csv", QUESTIONS).read_bytes()
+
+
+def test_rows_are_numbered_without_the_header(tmp_path):
+    rows = read(write_csv(tmp_path / "val.csv", QUESTIONS))
+    assert [number for number, _ in rows] == [0, 1, 2] and [row for _, row in rows] == QUESTIONS
+
+
+def test_what_is_no_fault(tmp_path):
+    reordered = write_csv(tmp_path / "a.csv", QUESTIONS, tuple(reversed(COLUMNS)))
+    assert [row for _, row in read(reordered)] == QUESTIONS
+    more = write_csv(tmp_path / "b.csv", [HOPS | {"image_path": "x"}], (*COLUMNS, "image_path"))
+    assert read(more) == [(0, HOPS | {"image_path": "x"})]
+    marked = tmp_path / "c.csv"
+    marked.write_bytes(b"\xef\xbb\xbf" + published(tmp_path).replace(b"\r\n", b"\n") + b"\n\n")
+    assert [row for _, row in read(marked)] == QUESTIONS
+    assert read(write_csv(tmp_path / "d.csv", [])) == []
+
+
+def test_fields_of_any_length_and_with_any_sign(tmp_path):
+    odd = question(
+        evidence='a "quoted", text\nof two lines; ' + "long " * 100_000, answer="5\t|tab", question="Où?\r\n"
+    )
+    assert read(write_csv(tmp_path / "val.csv", [odd, HOPS])) == [(0, odd), (1, HOPS)]
+
+
+@pytest.mark.parametrize("mark, name", [("\t", "tabs"), (";", "semicolons"), ("|", "bars")])
+def test_another_separator(tmp_path, mark, name):
+    with open(tmp_path / "val.csv", "w", newline="") as file:
+        writer = csv.writer(file, delimiter=mark)
+        writer.writerows([COLUMNS, list(HOPS.values())])
+    assert f"its columns are separated by {name}; wanted are commas" in refused(tmp_path / "val.csv")
+
+
+def test_wrong_columns(tmp_path):
+    path, header = tmp_path / "a.csv", ",".join(COLUMNS)
+    text = refused(path, header.replace("question_type", "type") + "\n")
+    assert (
+        "it has no column question_type; its columns are question, answer, " in text and "type, wikipedia_url" in text
+    )
+    text = refused(path, "a,b\n1,2\n")
+    assert "it has no column question, answer, " in text and "its columns are a, b." in text
+    assert "its header names answer twice" in refused(path, header + ",answer\n")
+    assert "is empty" in refused(path, b"")
+    assert "is empty" in refused(path, b"\xef\xbb\xbf")
+
+
+def test_an_unknown_question_type(tmp_path):
+    path = write_csv(tmp_path / "val.csv", [HOPS, question(question_type="three_hop")])
+    text = refused(path)
+    assert (
+        "row 1 (line 3): `question_type` is 'three_hop'; the benchmark has templated, automatic, multi_answer, 2_hop"
+        in text
+    )
+
+
+def test_a_file_cut_short_anywhere_is_refused_or_whole(tmp_path):
+    whole = published(tmp_path).rstrip()
+    numbers = {}
+    for end in range(len(whole)):
+        (tmp_path / "cut.csv").write_bytes(whole[:end])
+        try:
+            numbers[end] = len(read(tmp_path / "cut.csv"))
+        except InputError as error:
+            assert "cut.csv" in str(error)
+    # Cut within the last field or at the end of a line, a csv looks whole.
+    last = len(whole) - len(QUESTIONS[-1]["wikipedia_url_used_in_train"])
+    lines = [i for i, byte in enumerate(whole) if byte in b"\r\n"]
+    header = whole.index(b"\r")
+    expected = {end for i in lines for end in (i, i + 1)} | set(range(last, len(whole)))
+    for line in lines:  # nor can it be told in the last field of any other line
+        if whole[line : line + 1] == b"\r" and line > header:
+            expected |= set(range(line - len("False"), line))
+    assert set(numbers) == expected
+
+
+def test_a_quote_that_is_not_closed(tmp_path):
+    lines = published(tmp_path).decode().split("\r\n")
+    broken = "\r\n".join(
+        [lines[0], lines[1], lines[2].replace("bird", '"bird', 1) if lines[2][0] == '"' else '"' + lines[2], *lines[3:]]
+    )
+    text = refused(tmp_path / "a.csv", broken)
+    assert "a.csv row 1 (line 3): " in text and "a quote is not closed or not doubled" in text
+    text = refused(tmp_path / "a.csv", published(tmp_path).decode() + '"never closed')
+    assert "row 3 (line 5): unexpected end of data; a quote is not closed" in text
+
+
+def test_rows_of_another_length(tmp_path):
+    text = refused(tmp_path / "a.csv", published(tmp_path) + b"one,two\n")
+    assert "row 3 (line 5) has 2 fields and the header 14" in text
+
+
+def test_other_files(tmp_path):
+    assert "is no file" in refused(tmp_path / "none.csv")
+    assert "is no file" in refused(tmp_path)
+    assert "is not UTF-8" in refused(tmp_path / "a.csv", ",".join(COLUMNS).encode() + "\né\n".encode("latin-1"))
+    assert "unpack it first" in refused(tmp_path / "a.csv.gz", gzip.compress(published(tmp_path)))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("val.csv", published(tmp_path) * 20)
+    assert "unpack it first" in refused(tmp_path / "a.zip", packed.getvalue())
