@@ -11,11 +11,12 @@ from typing import Any
 
 from ..data.image_files import ImageFiles
 from ..data.jsonl import split_paths
+from ..data.samples import parse_row
 from ..errors import InputError
 from . import infoseek
-from .articles import Articles, check_flags, conversation
-from .articles import add_flags as add_article_flags
+from .articles import add_article_flags, check_article_flags
 from .converted import Counts, RowsFile, check_row, file_identity
+from .entities import Entities, add_evidence_flags, check_evidence_flags, conversation
 from .infoseek_files import FIELDS, check_reference, read_question_types, read_references
 from .seen import SeenKeys
 
@@ -46,21 +47,19 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         "--id2path", help="JSON object of image ids and paths (oven_id2path.json), where files have other names"
     )
-    flags.add_argument(
-        "--knowledge_base",
-        help="jsonl file of `kivqa convert kb`: entities are then its keys, and evidence is searched in their articles",
-    )
     add_article_flags(flags)
+    add_evidence_flags(flags)
     flags.add_argument("--split", help="name of the rows' split (default: each one's data_split)")
 
 
 def convert(flags: argparse.Namespace) -> list[str]:
     """Writes flags.output, and says what became of the questions. Raises InputError for what can't be used."""
-    check_flags(flags)
+    check_article_flags(flags)
+    check_evidence_flags(flags)
     needs = _needs(flags.input)
     types = read_question_types(flags.question_types) if flags.question_types else None
     entities = _entities(flags.withkb) if flags.withkb else None
-    articles = Articles(flags) if flags.knowledge_base else None
+    articles = Entities(flags) if flags.knowledge_base else None
     images = ImageFiles.scan(split_paths(flags.image_roots), id2path=flags.id2path)
     identity = {
         "benchmark": "infoseek",
@@ -110,7 +109,7 @@ def _row(
     source: str,
     types: dict[str, str] | None,
     entities: dict[str, tuple[str, str]] | None,
-    articles: Articles | None,
+    articles: Entities | None,
     images: ImageFiles,
     counts: Counts,
     flags: argparse.Namespace,
@@ -159,7 +158,10 @@ def _row(
         "image_id": question["image_id"],
     }
     try:
-        check_row(row, id)
+        if answers:
+            check_row(row, id)
+        else:  # as `kivqa check`, check_row wants an answer
+            parse_row(row, image_folder=images.folder, reward_method="", source=id)
     except InputError as error:
         counts.drop("the row could not be used", error)
         return None

@@ -14,9 +14,9 @@ from ..data.image_files import ImageFiles
 from ..data.jsonl import split_paths
 from ..errors import InputError
 from . import evqa, infoseek
-from .articles import Articles, conversation
-from .articles import add_flags as add_article_flags
+from .articles import add_article_flags
 from .converted import Counts, RowsFile, check_row, file_identity
+from .entities import Entities, add_evidence_flags, conversation
 from .field_map import FieldMap, add_map_flag, described
 from .infoseek_convert import own_answer
 from .json_stream import items
@@ -45,11 +45,8 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
     """The command's own flags."""
     flags.add_argument("--input", required=True, help="the merged JSON file (a list, an object, or an object a line)")
     add_map_flag(flags, EXPECTED)
-    flags.add_argument(
-        "--knowledge_base",
-        required=True,
-        help="jsonl file that `kivqa convert kb` made of final_related_KB_reflectiVA_v2.json",
-    )
+    add_article_flags(flags)
+    add_evidence_flags(flags)
     flags.add_argument(
         "--image_roots",
         required=True,
@@ -67,15 +64,18 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
         default="best",
         help="which passage stands for a candidate that is an article: the one that fits the question best (--section_scorer), or the first. Default: %(default)s",
     )
-    add_article_flags(flags)
     flags.add_argument("--split", default="train", help="name of the rows' split (default: %(default)s)")
 
 
 def convert(flags: argparse.Namespace) -> list[str]:
     """Writes flags.output, and says what became of the items. Raises InputError for what can't be used."""
+    if not flags.knowledge_base:
+        raise InputError(
+            "Candidates are articles of a knowledge base; make one with `kivqa convert kb` of final_related_KB_reflectiVA_v2.json and give it as --knowledge_base."
+        )
     fields = FieldMap(EXPECTED, flags.map)
     _check(flags.input, fields)
-    articles = Articles(flags)
+    articles = Entities(flags)
     images = ImageFiles.scan(split_paths(flags.image_roots), id2path=flags.id2path)
     prefixes = tuple(part.strip() for part in flags.infoseek_prefixes.split(",") if part.strip())
     identity = {
@@ -122,7 +122,7 @@ def _row(
     place: str,
     id: str,
     fields: FieldMap,
-    articles: Articles,
+    articles: Entities,
     images: ImageFiles,
     prefixes: tuple[str, ...],
     counts: Counts,
@@ -199,7 +199,7 @@ def _answers(value: Any, method: str) -> list[str] | dict:
     return list(dict.fromkeys(text.strip() for text in texts if text.strip()))
 
 
-def _add_evidence(row: dict, item: Any, question: str, fields: FieldMap, articles: Articles, counts: Counts) -> None:
+def _add_evidence(row: dict, item: Any, question: str, fields: FieldMap, articles: Entities, counts: Counts) -> None:
     """The file's own evidence goes first, as far as the knowledge base has it."""
     entity, given = fields.get(item, "entity"), fields.get(item, "evidence")
     names = [str(name) for name in (entity if isinstance(entity, list) else [entity]) if isinstance(name, str | int)]
@@ -222,7 +222,7 @@ def _add_evidence(row: dict, item: Any, question: str, fields: FieldMap, article
 
 
 def _candidates(
-    item: Any, place: str, question: str, fields: FieldMap, articles: Articles, counts: Counts, section: str
+    item: Any, place: str, question: str, fields: FieldMap, articles: Entities, counts: Counts, section: str
 ) -> list[str]:
     """Keys of passages, best first, each once."""
     given, passages, unknown = fields.get(item, "candidates"), [], []
@@ -236,7 +236,7 @@ def _candidates(
             unknown.append(described(candidate)[:100])
         elif "#" in name and not articles.kb.has_article(name) and name in articles.kb:
             passages.append(name)
-        elif keys := articles.keys(name):
+        elif keys := articles.matches(name):
             evidence = articles.evidence
             found = evidence.best_section(keys[0], question) if section == "best" else evidence.first_section(keys[0])
             passages.extend([found] if found else [])
