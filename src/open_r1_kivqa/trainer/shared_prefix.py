@@ -31,8 +31,6 @@ class SharedPrefixMixin:
             why = f"it isn't known to be exact for {self.module.family}"
         elif self.aux_loss_enabled:
             why = "mixtures of experts balance their load over all tokens"
-        elif self.use_liger_kernel:
-            why = "Liger's loss computes the log-probs itself"
         elif not all([use_shared_prefix(model) for model in models]):
             why = "it needs sdpa or flash attention over whole rows"
         self.shares_prefix = why is None

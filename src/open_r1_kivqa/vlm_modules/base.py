@@ -25,6 +25,7 @@ class VLMModule:
     vision: tuple[str, ...]
     projector: tuple[str, ...]
     language: tuple[str, ...]
+    shares_prefix = False  # whether trainer/shared_prefix.py is exact for it; then `positions` is defined
 
     def prepare(self, processor) -> None:
         """Mends what in the family's processor doesn't fit how TRL calls it. The processor is saved with every checkpoint, so this may meet one that it has mended before."""
@@ -43,6 +44,15 @@ class VLMModule:
     def frame(self, processor, width: int, height: int) -> tuple[int, int]:
         """(width, height) of the frame in which the family's checkpoints learnt to write boxes, for an image of width x height pixels: a box [x1, y1, x2, y2] of the model has x up to the frame's width and y
         up to its height. The image's own pixels are the model's times width / frame width and height / frame height (see `boxes.BoxScale`).
+        """
+        raise NotImplementedError
+
+    def positions(self, model, input_ids, attention_mask, *, mm_token_type_ids, images):
+        """Positions of the tokens of left-padded prompts in the rotary embedding, (axes, batch, length); what stands at padding doesn't matter. A text that follows goes on by 1 on every axis.
+
+        Args:
+            model: the transformers model. input_ids, attention_mask (of booleans), mm_token_type_ids: (batch, length); the last may be None.
+            images: for each prompt the inputs of its images, {} without.
         """
         raise NotImplementedError
 

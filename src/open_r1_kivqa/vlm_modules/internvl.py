@@ -12,6 +12,10 @@ class InternVL(VLMModule):
     vision = ("model.vision_tower",)
     projector = ("model.multi_modal_projector",)
     language = ("model.language_model", "lm_head")
+    shares_prefix = True
+
+    def positions(self, model, input_ids, attention_mask, *, mm_token_type_ids, images):
+        return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[None]
 
     def limit_images(self, processor, *, min_pixels=None, max_pixels=None, max_anyres_num=None) -> None:
         self.refuse(min_pixels=min_pixels, max_pixels=max_pixels)

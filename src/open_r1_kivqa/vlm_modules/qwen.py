@@ -11,6 +11,21 @@ class QwenVL(VLMModule):
     vision = ("model.visual",)
     projector = ("model.visual.merger",)
     language = ("model.language_model", "lm_head")
+    shares_prefix = True
+
+    def positions(self, model, input_ids, attention_mask, *, mm_token_type_ids, images):
+        import torch
+
+        grids = [its["image_grid_thw"] for its in images if its]
+        if not grids:
+            return (attention_mask.long().cumsum(-1) - 1).clamp(min=0).expand(3, -1, -1)
+        positions, _ = model.model.get_rope_index(
+            input_ids,
+            mm_token_type_ids=mm_token_type_ids,
+            image_grid_thw=torch.cat(grids),
+            attention_mask=attention_mask,
+        )
+        return positions
 
     def limit_images(self, processor, *, min_pixels=None, max_pixels=None, max_anyres_num=None) -> None:
         self.refuse(max_anyres_num=max_anyres_num)
