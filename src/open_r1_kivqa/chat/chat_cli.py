@@ -70,6 +70,20 @@ def parser() -> argparse.ArgumentParser:
     prompt.add_argument(
         "--num_passages", type=int, default=5, help="most sections that --entity shows (default: %(default)s)"
     )
+    prompt.add_argument(
+        "--max_passage_tokens", type=int, help="cut each passage to so many tokens, as in training (not with --url)"
+    )
+    prompt.add_argument(
+        "--passage_images",
+        type=int,
+        default=0,
+        help="show the article's picture before each of the first so many passages (default: %(default)s)",
+    )
+    prompt.add_argument(
+        "--image_folders",
+        default="",
+        help="where these pictures lie, separated by ':', beside the knowledge base's own folder",
+    )
     draw = flags.add_argument_group("reply")
     draw.add_argument(
         "--temperature",
@@ -89,6 +103,8 @@ def main(argv: list[str]) -> int:
     refuse(flags)
     # Imported here: these take seconds, and --help should not.
     from ..knowledge.base import KnowledgeBase
+    from ..knowledge.budget import PassageBudget
+    from ..knowledge.pictures import PassagePictures
     from ..prompts import load_template
     from .conversation import Conversation
     from .interactive import Session
@@ -98,10 +114,13 @@ def main(argv: list[str]) -> int:
 
     sampling = Sampling(flags.temperature, flags.top_p, flags.max_new_tokens, flags.seed)
     template = load_template(flags.task_type or ("kivqa" if flags.knowledge_base else "default"))
-    conversation = Conversation(template, system_prompt=flags.system_prompt)
+    pictures = PassagePictures.of(flags.passage_images, flags.image_folders.split(":"))
+    knowledge = KnowledgeBase.open(flags.knowledge_base) if flags.knowledge_base else None
+    conversation = Conversation(
+        template, system_prompt=flags.system_prompt, knowledge=knowledge, passage_pictures=pictures
+    )
     for path in flags.image:
         conversation.add_image(path)
-    knowledge = KnowledgeBase.open(flags.knowledge_base) if flags.knowledge_base else None
     if flags.passages is not None:
         conversation.passages = passages_of_keys(knowledge, flags.passages)
     if flags.entity is not None:
@@ -115,6 +134,8 @@ def main(argv: list[str]) -> int:
     try:
         with contextlib.redirect_stdout(sys.stderr):  # libraries greet on stdout, which belongs to the replies
             backend = backend_for(flags, sampling)
+            if flags.max_passage_tokens is not None:
+                conversation.budget = PassageBudget(backend.processor.tokenizer, flags.max_passage_tokens)
             session = Session(conversation, backend, screen, knowledge=knowledge, num_passages=flags.num_passages)
             if question is not None:
                 return STOPPED_BY_HAND if session.ask(question).completion.end == STOPPED else 0
@@ -140,6 +161,17 @@ def refuse(flags: argparse.Namespace) -> None:
     for name in ("passages", "entity"):
         if getattr(flags, name) is not None and not flags.knowledge_base:
             raise InputError(f"--{name} needs the knowledge base that it is found in: add --knowledge_base.")
+    if flags.max_passage_tokens is not None and flags.url:
+        raise InputError("--max_passage_tokens needs the model's tokenizer, which a server doesn't show: leave it out.")
+    if flags.max_passage_tokens is not None and flags.max_passage_tokens < 1:
+        raise InputError(f"--max_passage_tokens {flags.max_passage_tokens}: at least 1 is wanted.")
+    for name in ("max_passage_tokens", "passage_images"):
+        if getattr(flags, name) and not flags.knowledge_base:
+            raise InputError(f"--{name} acts on passages, and without --knowledge_base there are none: leave it out.")
+    if flags.image_folders and not flags.passage_images:
+        raise InputError(
+            "--image_folders says where --passage_images finds its pictures, and that is not given: add it, or leave both out."
+        )
     if flags.knowledge_base and flags.question is not None and flags.passages is None and flags.entity is None:
         raise InputError("--knowledge_base shows nothing by itself: add --passages or --entity.")
     if flags.num_passages < 1:

@@ -5,7 +5,9 @@ import os
 from ..data.images import load_image
 from ..data.samples import IMAGE_MARKER, RESERVED, parse_row, refuse_reserved
 from ..errors import InputError
-from ..knowledge.base import Passage
+from ..knowledge.base import KnowledgeBase, Passage
+from ..knowledge.budget import PassageBudget
+from ..knowledge.pictures import PassagePictures
 from ..prompts import Template, build_prompt, neutralise
 
 
@@ -17,11 +19,24 @@ class Conversation:
         passages: shown with every question from now on.
         turns: (role, text) of what was asked and answered, questions with their image markers.
         images: pictures of the turns, in the order of the markers.
+        budget: cuts the passages that are shown; None shows them whole.
+
+    Args:
+        knowledge, passage_pictures: of the passages' articles, and which of these are shown with a picture.
     """
 
-    def __init__(self, template: Template, *, system_prompt: str | None = None):
+    def __init__(
+        self,
+        template: Template,
+        *,
+        system_prompt: str | None = None,
+        knowledge: KnowledgeBase | None = None,
+        passage_pictures: PassagePictures | None = None,
+    ):
         refuse_reserved(system_prompt or "", "--system_prompt")
         self._template, self._system_prompt = template, system_prompt
+        self._knowledge, self._passage_pictures = knowledge, passage_pictures
+        self.budget: PassageBudget | None = None
         self.new()
 
     def new(self) -> None:
@@ -55,7 +70,14 @@ class Conversation:
             reward_method="",
             source="chat",
         )
-        return build_prompt(sample, self.passages, self._template, system_prompt=self._system_prompt)
+        return build_prompt(sample, self._shown(), self._template, system_prompt=self._system_prompt)
+
+    def _shown(self) -> list[Passage]:
+        """The passages, cut and with pictures as wanted."""
+        passages = self.passages if self.budget is None else [self.budget.cut(passage) for passage in self.passages]
+        if self._passage_pictures is not None and self._knowledge is not None:
+            passages = self._passage_pictures.add(passages, self._knowledge)
+        return passages
 
     def keep(self, question: str, reply: str) -> None:
         """Adds a question and its reply to the turns; both are left out, and pictures go on waiting, if the reply is empty."""
