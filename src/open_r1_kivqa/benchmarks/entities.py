@@ -71,26 +71,40 @@ class Entities(Articles):
             self._matches[name] = self._titles.matches(name)
         return self._matches[name]
 
-    def add(self, row: dict, names: Sequence[str], question: str, answers: list[str] | dict, counts: Counts) -> None:
+    def add(
+        self,
+        row: dict,
+        names: Sequence[str],
+        question: str,
+        answers: list[str] | dict,
+        counts: Counts,
+        *,
+        several: bool = False,
+    ) -> None:
         """Adds `entity`, `evidence` and `evidence_source` to a row, as far as they are found.
 
         Args:
-            names: of the row's entity, the surest first; the first that an article has counts.
+            names: of the row's entity, the surest first: the first that an article has counts.
+            answers: [] for a row without; it gets no evidence.
+            several: the names are of several entities: the first that has an article is `entity`, the first whose article holds an answer gives the evidence.
         """
-        matches = next((keys for keys in map(self.matches, names) if keys), [])
+        matches = [keys for keys in map(self.matches, names) if keys][: None if several else 1]
         if not matches:
             counts.note("entity not in the knowledge base", " ".join(names) or f"{row['id']} names none")
             return
-        row["entity"] = matches[0]
-        if len(matches) > 1:
-            counts.note("entity that several articles fit; the first is taken", f"{' '.join(names)}: {matches[:3]}")
-        found = self.evidence.find(matches[0], question, answers) if answers else None
-        if found is None:
+        if len(matches[0]) > 1:
+            counts.note("entity that several articles fit; the first is taken", f"{' '.join(names)}: {matches[0][:3]}")
+        keys = list(dict.fromkeys(keys[0] for keys in matches))
+        row["entity"] = keys[0]
+        found = [self.evidence.find(key, question, answers) for key in keys] if answers else []
+        found = sorted(filter(None, found), key=lambda evidence: evidence.source == "weak")
+        if not found:
             return
-        counts.note(FOUND[found.source], f"{row['id']}: {found.key}" if found.source == "weak" else None)
-        row["evidence_source"] = found.source
-        if found.source != "weak" or not self._drop_weak:
-            row["evidence"] = [found.key]
+        key, source = found[0]
+        counts.note(FOUND[source], f"{row['id']}: {key}" if source == "weak" else None)
+        row["evidence_source"] = source
+        if source != "weak" or not self._drop_weak:
+            row["evidence"] = [key]
 
 
 def conversation(question: str, answer: str) -> list[dict]:

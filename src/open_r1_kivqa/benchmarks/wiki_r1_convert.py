@@ -27,8 +27,8 @@ EXPECTED = {
     "question": "question",  # needed: a text
     "answer": "answer",  # needed: a text, a list of texts, a number, {"range": [low, high]} or a list of it; of Encyclopedic-VQA "a|b" and "a&&b", as in its csv
     "image_id": "image_id",  # needed: OVEN's, iNaturalist's or Landmarks'
-    "entity": "entity",  # needed: the article's url, title, key or Wikidata id; a list for questions about several
-    "candidates": "candidates",  # needed: a list of articles or passages (url, title, key), best first; or of lists or objects with one of them
+    "entity": "entity",  # needed: the article's url, title, key or Wikidata id; a list, or "a|b", for questions about several
+    "candidates": "candidates",  # needed: a list of articles or passages (url, title, key), best first; or of pairs or objects with one of them; or an object with them as keys
     "candidate": "url",  # where an object among the candidates says which article it is
     "answer_eval": "answer_eval",  # InfoSeek's aliases or range, which then go before `answer`
     "evidence": "evidence",  # keys of passages; without it evidence is searched in the entity's article
@@ -51,6 +51,11 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
         "--image_roots",
         required=True,
         help="folders of the images (OVEN, iNaturalist, Landmarks), separated by ':'; they are looked through at any depth",
+    )
+    flags.add_argument(
+        "--inat_json",
+        default="",
+        help="iNaturalist 2021's JSON file that says which file an image id is (train.json); several separated by ':'",
     )
     flags.add_argument("--id2path", help="JSON object of image ids and paths: oven_id2path.json")
     flags.add_argument(
@@ -76,7 +81,9 @@ def convert(flags: argparse.Namespace) -> list[str]:
     fields = FieldMap(EXPECTED, flags.map)
     _check(flags.input, fields)
     articles = Entities(flags)
-    images = ImageFiles.scan(split_paths(flags.image_roots), id2path=flags.id2path)
+    images = ImageFiles.scan(
+        split_paths(flags.image_roots), id2path=flags.id2path, inat_json=split_paths(flags.inat_json)
+    )
     prefixes = tuple(part.strip() for part in flags.infoseek_prefixes.split(",") if part.strip())
     identity = {
         "benchmark": "wiki-r1",
@@ -136,7 +143,8 @@ def _row(
     question, image = str(fields.get(item, "question")), str(fields.get(item, "image_id"))
     method = _method(fields.get(item, "dataset"), image, id, prefixes)
     counts.note(f"rows of {method}")
-    path = images.find(image, "oven" if method == "infoseek" else "")
+    datasets = ("oven",) if method == "infoseek" else ("inaturalist", "oven")  # id2path may have any id
+    path = next(filter(None, (images.find(image, dataset) for dataset in datasets)), None)
     if path is None:
         counts.drop("its image was not found", image)
         return None
@@ -202,13 +210,12 @@ def _answers(value: Any, method: str) -> list[str] | dict:
 def _add_evidence(row: dict, item: Any, question: str, fields: FieldMap, articles: Entities, counts: Counts) -> None:
     """The file's own evidence goes first, as far as the knowledge base has it."""
     entity, given = fields.get(item, "entity"), fields.get(item, "evidence")
-    names = [str(name) for name in (entity if isinstance(entity, list) else [entity]) if isinstance(name, str | int)]
+    entities = entity if isinstance(entity, list) else str(entity or "").split("|")
+    names = [str(name).strip() for name in entities if isinstance(name, str | int) and str(name).strip()]
     answers = row["answers"]
-    if isinstance(answers, list):  # the items of a list stand apart in a text
-        answers = (
-            [part for text in answers for part in text.split("&&")] if row["accu_reward_method"] == "evqa" else answers
-        )
-    articles.add(row, names, question, answers, counts)
+    if row["accu_reward_method"] == "evqa" and isinstance(answers, list):  # the items of a list stand apart in a text
+        answers = [part for text in answers for part in text.split("&&")]
+    articles.add(row, names, question, answers, counts, several=True)
     keys = [key for key in (given if isinstance(given, list) else [given]) if isinstance(key, str)]
     known = list(dict.fromkeys(key for key in keys if "#" in key and key in articles.kb))
     if len(known) < len(keys):
@@ -226,7 +233,7 @@ def _candidates(
 ) -> list[str]:
     """Keys of passages, best first, each once."""
     given, passages, unknown = fields.get(item, "candidates"), [], []
-    for candidate in given if isinstance(given, list) else []:
+    for candidate in given if isinstance(given, list | dict) else []:  # an object: its keys
         name = candidate
         if isinstance(name, dict):
             name = fields.get(name, "candidate")
