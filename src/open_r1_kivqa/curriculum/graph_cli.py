@@ -27,7 +27,10 @@ def parser() -> argparse.ArgumentParser:
         help="tfidf: words of the articles (default with --knowledge_base); none; or a file: .json {entity: {entity: similarity}}, .tsv or .jsonl with a pair of entities, or "
         "of row ids, and its similarity a line",
     )
-    articles.add_argument("--sentence_model", help="name or folder of a sentence-transformers model")
+    articles.add_argument(
+        "--sentence_model",
+        help="folder of a text encoder, or its name on the hub; sentence-transformers' folders are some",
+    )
     articles.add_argument("--entity_embeddings", help=".npz with the arrays ids (keys of articles) and vectors")
     articles.add_argument("--image_embeddings", help="likewise; ids are keys of articles or ids of rows")
     both = flags.add_argument_group("the rest")
@@ -64,6 +67,7 @@ def main(argv: list[str]) -> int:
 
     from ..data.cache import content_hash
     from ..data.jsonl import Rows, split_paths
+    from ..retrieval.encoders import load_text_encoder
     from . import similarity
     from .graph import SampleGraph
     from .neighbours import measure_recall, nearest_rows
@@ -73,12 +77,13 @@ def main(argv: list[str]) -> int:
     def say(what: str) -> None:
         print(f"{time.perf_counter() - started:8.1f} s  {what}", flush=True)
 
+    encoder = load_text_encoder(flags.sentence_model) if source == "sentence_model" else None
     paths = split_paths(flags.data_file_paths)
     rows = Rows.open(paths, [os.sep], None)  # any image path lies in it
     ids, hashes = rows.ids, rows.hashes
     things = similarity.look(rows)
     say(f"{len(rows):,} rows read: {things.sets.shape[0]:,} sets of articles, {len(things.questions):,} questions")
-    entity = _entity_side(flags, source, things, ids)
+    entity = _entity_side(flags, source, things, ids, encoder)
     if entity is not None:
         say("articles prepared")
     text = similarity.question_side(things) if flags.questions == "tfidf" else None
@@ -92,6 +97,7 @@ def main(argv: list[str]) -> int:
     files += [("similarity", flags.similarity)] if source == "similarity" and flags.similarity != "tfidf" else []
     recipe = {
         "articles": flags.sentence_model if source == "sentence_model" else "tfidf" if source == "tfidf" else source,
+        "sentence_model": None if encoder is None else encoder.fingerprint,
         "questions": flags.questions,
         "ent_weight": weight if second is not None else None,
         "prop_topk": flags.prop_topk,
@@ -173,7 +179,7 @@ def _check(flags: argparse.Namespace, source: str | None) -> None:
         raise InputError(f"--output {flags.output} cannot be written ({error.strerror}); give another one.") from None
 
 
-def _entity_side(flags: argparse.Namespace, source: str | None, things, row_ids: list[str]):
+def _entity_side(flags: argparse.Namespace, source: str | None, things, row_ids: list[str], encoder):
     """The side of the articles; None if they are not compared."""
     from ..knowledge.base import KnowledgeBase
     from . import similarity
@@ -195,12 +201,12 @@ def _entity_side(flags: argparse.Namespace, source: str | None, things, row_ids:
         return similarity.embedded_side(things, own, *read_embeddings(path), path)
     texts = similarity.article_texts(KnowledgeBase.open(flags.knowledge_base), things.articles)
     if source == "sentence_model":
-        return similarity.article_side(things, similarity.sentence_vectors(texts, flags.sentence_model))
+        return similarity.article_side(things, similarity.sentence_vectors(texts, encoder))
     return similarity.article_side(things, similarity.tfidf(texts, "articles", similarity.ARTICLE_TERMS))
 
 
 def _versions() -> dict[str, str]:
     from importlib import metadata
 
-    packages = ("open-r1-kivqa", "numpy", "scipy", "scikit-learn", "numba", "faiss-cpu")
+    packages = ("open-r1-kivqa", "numpy", "scipy", "scikit-learn", "numba", "faiss-cpu", "transformers")
     return {name: metadata.version(name) for name in packages}

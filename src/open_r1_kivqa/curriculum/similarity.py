@@ -14,6 +14,7 @@ from sklearn.preprocessing import normalize
 from ..data.jsonl import Rows
 from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
+from ..retrieval.encoders import TextEncoder
 
 VOCABULARY = 2**18  # most frequent words that TF-IDF knows
 ARTICLE_TERMS = 256  # heaviest words that an article is compared by; the rest of a long article costs time and carries next to nothing
@@ -127,21 +128,12 @@ def heaviest(matrix: csr_array, terms: int) -> csr_array:
     return csr_array((matrix.data[keep], matrix.indices[keep], indptr), shape=matrix.shape)
 
 
-def sentence_vectors(texts: Sequence[str], model: str) -> np.ndarray:
-    """(texts, D) float32 embeddings by a sentence-transformers model, which cuts long texts itself; `InputError` if the library or the model is missing."""
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise InputError(
-            "--sentence_model needs sentence-transformers, which is not installed; install it with: pip install 'open-r1-kivqa[retrieval]'."
-        ) from None
-    try:
-        encoder = SentenceTransformer(model)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"--sentence_model {model} cannot be loaded ({error}); give a sentence-transformers model's name or folder."
-        ) from None
-    return np.asarray(encoder.encode(list(texts), show_progress_bar=False), dtype=np.float32)
+def sentence_vectors(texts: Sequence[str], encoder: TextEncoder) -> np.ndarray:
+    """(texts, D) float32 embeddings; a text longer than the encoder reads is cut into pieces and gets the mean of their vectors."""
+    pieces = [encoder.pieces(text) for text in texts]
+    numbers = np.array([len(own) for own in pieces])
+    vectors = encoder.encode([piece for own in pieces for piece in own])
+    return np.add.reduceat(vectors, np.cumsum(numbers) - numbers) / numbers[:, None].astype(np.float32)
 
 
 def embedded_side(things: Things, row_ids: list[str], ids: list[str], vectors: np.ndarray, path: str) -> Side:
