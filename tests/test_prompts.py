@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from open_r1_kivqa.prompts import (
     Template,
     build_completion,
     build_prompt,
+    image_paths,
     load_template,
     neutralise,
 )
@@ -97,6 +99,33 @@ def test_without_images():
     ]
 
 
+def test_a_passages_image_stands_right_before_it():
+    france, spain = replace(FRANCE, image="/kb/fr.png"), replace(SPAIN, image="/kb/es.png")
+    messages = build_prompt(sample("<image>Like <image>?", images=2), [france, SPAIN, spain], PLAIN)
+    blocks = flat(messages)[1][1]
+    assert blocks == [
+        ["/x/0.png"],
+        ["/kb/fr.png"],
+        "1. France/Capital: Paris.\n2. Spain/Capital: Madrid.\n",
+        ["/kb/es.png"],
+        "3. Spain/Capital: Madrid.\nQ: Like ",
+        ["/x/1.png"],
+        "?",
+    ]
+    assert image_paths(messages) == ["/x/0.png", "/kb/fr.png", "/kb/es.png", "/x/1.png"]
+    template = replace(PLAIN, user="Read:\n{passages}\nQ: {question}")
+    assert flat(build_prompt(sample("Capital?"), [france], template))[1][1] == [
+        "Read:\n",
+        ["/kb/fr.png"],
+        "1. France/Capital: Paris.\nQ: Capital?",
+    ]
+    # Without the row's images, those of the passages stay.
+    assert flat(build_prompt(sample("<image>Capital?", images=1), [france], PLAIN, with_images=False))[1][1] == [
+        ["/kb/fr.png"],
+        "1. France/Capital: Paris.\nQ: Capital?",
+    ]
+
+
 @pytest.mark.parametrize(
     ("own", "flag", "expected"),
     [
@@ -138,14 +167,14 @@ TOKENS = [
     "<img>",
     "</s>",
 ]
-TOKENS += ["<｜end▁of▁sentence｜>", "<_x>", "<!-- -->", "<[IMG]>"]
+TOKENS += ["[gMASK]", "<｜end▁of▁sentence｜>", "<_x>", "<!-- -->", "<[IMG]>"]
 
 
-@given(st.lists(st.sampled_from([*TOKENS, "<", ">", "/", "|", "image", " ", "a"]), max_size=8).map("".join))
+@given(st.lists(st.sampled_from([*TOKENS, "<", ">", "/", "|", "[", "image", " ", "a"]), max_size=8).map("".join))
 def test_no_token_survives(text):
     shown = neutralise(text)
     assert not any(token in shown + ending for token in TOKENS for ending in ("", "image>", "/think>"))
-    assert shown.replace("‹", "<") == text
+    assert shown.replace("‹gMASK", "[gMASK").replace("‹", "<") == text
     assert neutralise(shown) == shown
 
 

@@ -1,5 +1,6 @@
 """Passages cut to a number of tokens."""
 
+import json
 import pickle
 
 import pytest
@@ -8,9 +9,11 @@ from hypothesis import strategies as st
 from tiny import QWEN_TOKENS, tiny_tokenizer
 
 from open_r1_kivqa.data.harmless import neutralise
+from open_r1_kivqa.data.samples import parse_row
 from open_r1_kivqa.errors import InputError
-from open_r1_kivqa.knowledge.base import Passage
+from open_r1_kivqa.knowledge.base import KnowledgeBase, Passage
 from open_r1_kivqa.knowledge.budget import GAP, PassageBudget
+from open_r1_kivqa.knowledge.context import choose_passages
 from open_r1_kivqa.knowledge.sentences import split_sentences
 
 TOKENIZER = tiny_tokenizer(QWEN_TOKENS)
@@ -103,3 +106,46 @@ def test_it_can_be_pickled_and_remembers():
 def test_what_cannot_be_used_is_refused():
     with pytest.raises(InputError, match="--max_passage_tokens 0: at least 1"):
         PassageBudget(TOKENIZER, 0)
+
+
+FACT = "The tower is old. It stands in Paris."
+
+
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("facts") / "kb.jsonl"
+    articles = [{"key": key, "title": key, "sections": [{"id": "0", "title": "", "text": FACT}]} for key in "ab"]
+    path.write_text("\n".join(json.dumps(article) for article in articles))
+    return KnowledgeBase.open(str(path))
+
+
+@pytest.mark.parametrize(
+    ("level", "draw", "keep_evidence", "kept"),
+    [
+        ("2", 0, None, True),  # training, and levels that put the evidence in
+        ("2", None, None, True),
+        ("gold", None, None, True),
+        ("retrieved", 3, None, True),
+        ("retrieved", None, None, False),  # evaluation of what was retrieved knows no answer
+        ("retrieved", None, True, True),
+        ("2", 0, False, False),
+    ],
+)
+def test_a_budget_cuts_every_passage_and_keeps_the_answer_in_gold_ones(facts, level, draw, keep_evidence, kept):
+    budget = PassageBudget(TOKENIZER, tokens("The tower is old."))
+    row = {
+        "id": "q",
+        "conversations": [{"from": "human", "value": "?"}],
+        "answers": ["Paris"],
+        "evidence": ["a#0"],
+        "candidates": ["b#0", "a#0"],
+    }
+    sample = parse_row(row, image_folder="", reward_method="", source="rows.jsonl:4")
+    options = {"level": level, "num_passages": 5, "seed": 0, "draw": draw}
+    passages = choose_passages(sample, facts, **options, budget=budget, keep_evidence=keep_evidence)
+    whole = choose_passages(sample, facts, **options)
+    assert [passage.key for passage in passages] == [passage.key for passage in whole]
+    assert {passage.text for passage in whole} == {FACT}
+    texts = {passage.title: passage.text for passage in passages}
+    assert texts["a"] == ("It stands in Paris." if kept else "The tower is old.")
+    assert texts.get("b", "The tower is old.") == "The tower is old."
