@@ -224,3 +224,39 @@ def test_modules_that_are_not_known_are_refused(tmp_path):
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
     with pytest.raises(InputError, match="pools by max; known are mean, cls"):
         load_text_encoder(str(folder), device="cpu")
+
+
+def test_prompts_by_role_are_those_of_sentence_transformers(tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    folder = shutil.copytree(MINILM, tmp_path / "model")
+    path = folder / "config_sentence_transformers.json"
+    prompts = {"query": "query: ", "document": "passage: ", "other": "other words: "}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"prompts": prompts, "default_prompt_name": "other"}))
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 16, "do_lower_case": true}')
+    ours, theirs = load_text_encoder(str(folder), device="cpu"), SentenceTransformer(str(folder), device="cpu")
+    plain = {"normalize_embeddings": True}
+    np.testing.assert_allclose(ours.encode(TEXTS), theirs.encode(TEXTS, **plain), atol=1e-5)
+    np.testing.assert_allclose(ours.encode(TEXTS, role="query"), theirs.encode_query(TEXTS, **plain), atol=1e-5)
+    np.testing.assert_allclose(ours.encode(TEXTS, role="document"), theirs.encode_document(TEXTS, **plain), atol=1e-5)
+    # e5's name for it
+    prompts["passage"] = prompts.pop("document")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"prompts": prompts}))
+    wanted = theirs.encode(TEXTS, prompt="passage: ", **plain)
+    ours = load_text_encoder(str(folder), device="cpu")
+    np.testing.assert_allclose(ours.encode(TEXTS, role="document"), wanted, atol=1e-5)
+    # 16 tokens less two special ones and "passage :"
+    pieces = ours.pieces("owl " * 30, role="document")
+    assert [piece.split() for piece in pieces] == [["owl"] * 12, ["owl"] * 12, ["owl"] * 6]
+
+
+def test_a_model_that_takes_more_than_a_text_is_refused(tmp_path):
+    folder = shutil.copytree(MINILM, tmp_path / "model")
+    config = transformers.T5Config(
+        vocab_size=100, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0
+    )
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    transformers.T5Model(config).save_pretrained(folder)
+    with pytest.raises(InputError, match="does not give a text one vector"):
+        load_text_encoder(str(folder), device="cpu")

@@ -2,9 +2,8 @@
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -12,11 +11,10 @@ from PIL import Image
 from ..data.images import load_image
 from ..errors import InputError
 from . import checkpoints, colour
+from .sentence_files import read_settings
 
 IMAGE_BATCH, TEXT_BATCH = 64, 64
 THREADS = 4  # that decode pictures
-POOLINGS = ("mean", "cls")  # of texts
-MODULES = ("Transformer", "Pooling", "Normalize")  # of sentence-transformers' folders, in this order
 
 
 class ImageEncoder:
@@ -106,22 +104,23 @@ class ModelImageEncoder(ImageEncoder):
         checkpoints.refuse_missing(name, [key for key in missing if not key.startswith("pooler.")])
         self.name, self.batch_size, self.device = name, batch_size, device
         self.fingerprint = checkpoints.fingerprint(folder, checkpoints.IMAGE_FILES)
-        self.dim = self.encode_images([Image.new("RGB", (224, 224), (128, 128, 128))]).shape[1]
+        grey = Image.new("RGB", (224, 224), (128, 128, 128))
+        self.dim = _probe(name, lambda: self.encode_images([grey]), "picture").shape[1]
 
     def encode_images(self, images: Sequence[Image.Image]) -> np.ndarray:
         import torch
 
         inputs = self._processor(images=list(images), return_tensors="pt").to(self.device)
-        with torch.inference_mode():
-            inputs = {
-                name: value.to(self._model.dtype) if value.is_floating_point() else value
-                for name, value in inputs.items()
-            }
-            if hasattr(self._model, "get_image_features"):
-                output = self._model.get_image_features(**inputs)
-            else:
-                output = self._model(**inputs)
-            return _unit(self._vectors(output), self.name)
+        kind = self._model.dtype
+        inputs = {name: value.to(kind) if value.is_floating_point() else value for name, value in inputs.items()}
+        compute = getattr(self._model, "get_image_features", self._model)
+        try:
+            with torch.inference_mode():
+                return _unit(self._vectors(compute(**inputs)), self.name)
+        except torch.OutOfMemoryError:
+            raise InputError(
+                f"{len(images)} pictures at a time are too many for the memory of {self.device}; give a smaller --batch_size."
+            ) from None
 
     def _vectors(self, output):
         for field in ("image_embeds", "pooler_output"):
@@ -151,7 +150,7 @@ class TextEncoder:
         from transformers import AutoModel, AutoTokenizer
 
         folder = checkpoints.checkpoint_folder(name)
-        self._pooling, pooled_at = _pooling(name, folder)
+        self._settings = read_settings(name, folder)
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except (OSError, ValueError, ImportError) as error:
@@ -160,31 +159,36 @@ class TextEncoder:
             ) from error
         self._model, missing = checkpoints.load_model(name, folder, AutoModel, dtype, device)
         checkpoints.refuse_missing(name, [key for key in missing if not key.startswith("pooler.")])
-        self._limit = _token_limit(folder, self._tokenizer, self._model.config)
+        longest = getattr(self._model.config, "max_position_embeddings", None)
+        limits = (self._settings.limit, self._tokenizer.model_max_length, longest)
+        self._limit = min(limit for limit in limits if limit)
         self.name, self.batch_size, self.device = name, batch_size, device
         self.fingerprint = checkpoints.fingerprint(folder, checkpoints.TEXT_FILES)
-        self.dim = self.encode(["a"]).shape[1]
+        self.dim = _probe(name, lambda: self._encode(["a"]), "text").shape[1]
 
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """(texts, dim) float32, rows of length 1. Texts are cut at the model's limit."""
-        vectors = None
+    def encode(self, texts: Sequence[str], role: str = "") -> np.ndarray:
+        """(texts, dim) float32, rows of length 1. Texts are cut at the model's limit.
+
+        Args:
+            role: "query" or "document", for checkpoints that put other words before the one than before the other; "" takes what such a checkpoint puts before any text.
+        """
+        prompt = self._settings.prompts[role]
+        vectors = np.empty((len(texts), self.dim), dtype=np.float32)
         # Long texts together: a batch is as wide as its longest.
         order = sorted(range(len(texts)), key=lambda i: (-len(texts[i]), i))
-        for chosen in (
-            itertools.batched(order, self.batch_size)
-            if hasattr(itertools, "batched")
-            else _batched(order, self.batch_size)
-        ):
-            found = self._encode([texts[i] for i in chosen])
-            if vectors is None:
-                vectors = np.empty((len(texts), found.shape[1]), dtype=np.float32)
-            vectors[list(chosen)] = found
-        return np.empty((0, self.dim), dtype=np.float32) if vectors is None else vectors
+        for chosen in _batched(order, self.batch_size):
+            vectors[chosen] = self._encode([prompt + texts[i] for i in chosen])
+        return vectors
 
-    def pieces(self, text: str) -> list[str]:
+    def pieces(self, text: str, role: str = "") -> list[str]:
         """The text, cut into as many pieces as it takes for each to be read whole."""
+        before = len(self._tokenizer(self._settings.prompts[role], add_special_tokens=False)["input_ids"])
         spans = self._tokenizer(
-            text, truncation=True, max_length=self._limit, return_overflowing_tokens=True, return_offsets_mapping=True
+            text,
+            truncation=True,
+            max_length=self._limit - before,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
         )["offset_mapping"]
         # Special tokens have empty spans.
         ends = [max(end for _, end in span) for span in spans]
@@ -193,12 +197,14 @@ class TextEncoder:
     def _encode(self, texts: list[str]) -> np.ndarray:
         import torch
 
+        if self._settings.lower_case:
+            texts = [text.lower() for text in texts]
         inputs = self._tokenizer(texts, padding=True, truncation=True, max_length=self._limit, return_tensors="pt")
         inputs = inputs.to(self.device)
         with torch.inference_mode():
             hidden = self._model(**inputs).last_hidden_state
             mask = inputs["attention_mask"]
-            if self._pooling == "cls":
+            if self._settings.pooling == "cls":
                 first = mask.argmax(dim=1)  # not 0 where the tokenizer pads on the left
                 pooled = hidden[torch.arange(len(hidden), device=hidden.device), first]
             else:
@@ -243,50 +249,16 @@ def _batched(items: Iterable, size: int) -> Iterator[list]:
         yield batch
 
 
-def _pooling(name: str, folder: Path) -> tuple[str, Path | None]:
-    """How a folder says that words become a text: "mean" without a word on it."""
-    import json
-
-    if not (folder / "modules.json").is_file():
-        return "mean", None
-    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-    kinds = [module["type"].rpartition(".")[2] for module in modules]
-    if [kind for kind in MODULES if kind in kinds] != kinds or kinds[:1] != ["Transformer"]:
+def _probe(name: str, encode: Callable[[], np.ndarray], what: str) -> np.ndarray:
+    """What is encoded for a try; `InputError` if the model takes other things than one picture or one text."""
+    try:
+        return encode()
+    except InputError:
+        raise
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
         raise InputError(
-            f"Encoder {name} is made of {', '.join(kinds)}; known are {', '.join(MODULES)}, in this order."
-        )
-    path = next(
-        (
-            folder / module["path"] / "config.json"
-            for module, kind in zip(modules, kinds, strict=True)
-            if kind == "Pooling"
-        ),
-        None,
-    )
-    if path is None:
-        return "mean", None
-    config = checkpoints.read_json(path)
-    modes = (
-        [config["pooling_mode"]]
-        if "pooling_mode" in config
-        else [
-            key.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
-            for key, on in config.items()
-            if key.startswith("pooling_mode_") and on is True
-        ]
-    )
-    if len(modes) != 1 or modes[0] not in POOLINGS:
-        raise InputError(
-            f"Encoder {name} pools by {' and '.join(map(str, modes)) or 'nothing'}; known are {', '.join(POOLINGS)}."
-        )
-    return modes[0], path
-
-
-def _token_limit(folder: Path, tokenizer, config) -> int:
-    path = folder / "sentence_bert_config.json"
-    limit = checkpoints.read_json(path).get("max_seq_length") if path.is_file() else None
-    limits = [limit, tokenizer.model_max_length, getattr(config, "max_position_embeddings", None)]
-    return min(value for value in limits if value)
+            f"Encoder {name} does not give a {what} one vector ({type(error).__name__}: {error}); give a model that does."
+        ) from error
 
 
 def _unit(vectors, name: str) -> np.ndarray:

@@ -128,7 +128,7 @@ class EncoderScorer:
         """As `SectionScorer.scores`."""
         if not len(texts):
             return np.zeros(0)
-        asked = self._encoder.encode([question])[0]
+        asked = self._encoder.encode([question], role="query")[0]
         owners = np.zeros(len(texts)) if owners is None else owners
         scores = []
         for _, group in groupby(zip(owners, texts, strict=True), key=lambda pair: pair[0]):
@@ -142,9 +142,9 @@ class EncoderScorer:
         if found is not None:
             self._vectors.move_to_end(texts)
             return found
-        pieces = [self._encoder.pieces(text) for text in texts]
+        pieces = [self._encoder.pieces(text, role="document") for text in texts]
         starts = np.cumsum([0, *map(len, pieces)])[:-1]
-        vectors = self._encoder.encode([piece for own in pieces for piece in own])
+        vectors = self._encoder.encode([piece for own in pieces for piece in own], role="document")
         self._vectors[texts] = vectors, starts
         self._bytes += vectors.nbytes
         while self._bytes > KEPT_BYTES and len(self._vectors) > 1:
