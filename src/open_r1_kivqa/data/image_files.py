@@ -88,9 +88,8 @@ class ImageFiles:
         return next(iter(self.find_all(id, dataset)), None)
 
     def find_all(self, id: str, dataset: str = "") -> list[str]:
-        """Paths of all files that have an id, relative to `folder`, best first: the one that ends in the id as given, then one in the dataset's own layout, then in alphabetical order.
-
-        The extension and the case of letters may differ.
+        """Paths of the files that an id can mean, relative to `folder`: those that end in the id as given, else those that do but for their extension, else those that do but for the case
+        of letters too. One in the dataset's own layout stands first, then they are in alphabetical order.
 
         Args:
             id: file name with or without its extension, or the end of a path.
@@ -107,12 +106,11 @@ class ImageFiles:
         stem = _stem(os.path.basename(wanted))
         layout = "/".join([*stem[:3], stem]) if dataset == "landmarks" else wanted
 
-        def rank(path: str) -> tuple:
-            without = os.path.join(os.path.dirname(path), _stem(os.path.basename(path)))
-            return not _ends(path, wanted), not _ends(without, wanted), not _ends(without, layout), path
-
         found = (int(self._order[place]) for place in places(self._hashes, stem.lower()))
-        return sorted((self._path(i) for i in found if _stem(self._names[i]).lower() == stem.lower()), key=rank)
+        paths = [self._path(i) for i in found if _stem(self._names[i]).lower() == stem.lower()]
+        for ends in (_ends, _ends_but_for_extension):
+            paths = [path for path in paths if ends(path, wanted)] or paths
+        return sorted(paths, key=lambda path: (not _ends_but_for_extension(path, layout), path))
 
     @property
     def duplicates(self) -> list[list[str]]:
@@ -130,6 +128,11 @@ class ImageFiles:
 def _ends(path: str, end: str) -> bool:
     """Whether a path ends in these parts."""
     return f"/{path}".endswith(f"/{end}")
+
+
+def _ends_but_for_extension(path: str, end: str) -> bool:
+    folder, name = os.path.split(path)
+    return _ends(os.path.join(folder, _stem(name)), os.path.join(os.path.dirname(end), _stem(os.path.basename(end))))
 
 
 def _stem(name: str) -> str:
