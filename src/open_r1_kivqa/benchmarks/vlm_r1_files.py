@@ -3,6 +3,7 @@
 import math
 import os
 import random
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -26,10 +27,10 @@ class Part:
 
     def chosen(self, seed: int) -> Collection[int]:
         """Places of the items to take, counted from 0. A random choice is of all items without repetition, and the same for a seed."""
-        number = sum(1 for _ in items(self.path))
         how, _, amount = self.strategy.partition(":")
         if how == "all":
-            return range(number)
+            return range(sys.maxsize)
+        number = sum(1 for _ in items(self.path))
         wanted = math.ceil(int(amount[:-1]) * number / 100) if amount.endswith("%") else int(amount)
         wanted = min(wanted, number)
         if how == "random":
