@@ -10,7 +10,7 @@ import pytest
 from open_r1_kivqa.data import cache
 from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.knowledge import base
-from open_r1_kivqa.knowledge.base import KnowledgeBase, Passage
+from open_r1_kivqa.knowledge.base import KnowledgeBase, Passage, article_sections
 
 
 def article(key, *sections, title="T"):
@@ -68,6 +68,61 @@ def test_faulty_articles_are_named(write):
     with pytest.raises(InputError, match="kb.jsonl:2: titles and `text` of passage 'b#0' must be texts"):
         kb.passage("b#0")
     assert "a#0" not in kb and "c#0" not in kb
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "kb.jsonl is empty; it needs one JSON object per line"),
+        (b" \n\n", "kb.jsonl is empty"),
+        (b'{"key": "a"}\n["b"]\n', "kb.jsonl:2: a line must be a JSON object"),
+        (b'{"key": "a"}\n\n"b"\n', "kb.jsonl:3: a line must be a JSON object"),
+        (b'{"key": "a"}\nnull\n', "kb.jsonl:2: a line must be a JSON object"),
+        (b'[{"key": "a"}]', "holds one JSON list"),
+    ],
+)
+def test_files_that_hold_no_articles_are_refused(tmp_path, content, message):
+    (tmp_path / "kb.jsonl").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        KnowledgeBase.open(str(tmp_path / "kb.jsonl"))
+
+
+def test_all_passages_of_an_article(write):
+    kb = KnowledgeBase.open(write([*ARTICLES, {"key": "bare"}]))
+    assert kb.passages("France") == [kb.passage("France#0"), kb.passage("France#capital")]
+    assert kb.passages("7") == [kb.passage("7#3")] and kb.passages("bare") == []
+    assert kb.article_at(2) == ARTICLES[2] and kb.source(2).endswith("kb.jsonl:3")
+    assert kb.has_article("7") and not kb.has_article("7#3")
+    with pytest.raises(InputError, match="has no article 'Spain'"):
+        kb.passages("Spain")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"sections": "text"}, "a:1: `sections` of article 'k' must be a list like"),
+        ({"sections": ["text"]}, "must be a list like"),
+        ({"sections": [{"id": "0"}]}, "must be a list like"),
+        ({"sections": [{"text": "t"}]}, "must be a list like"),
+        ({"sections": [{"id": True, "text": "t"}]}, "must be a list like"),
+        ({"sections": [{"id": "0", "text": "t", "title": None}]}, "must be a list like"),
+        ({"sections": [{"id": "0", "text": "t"}, {"id": 0, "text": "u"}]}, "'k' has two sections '0'"),
+        ({"sections": [], "title": 3}, "`title` of article 'k' is no text"),
+    ],
+)
+def test_faulty_sections_are_named(fields, message):
+    with pytest.raises(InputError, match=message):
+        article_sections({"key": "k", **fields}, "a:1")
+
+
+def test_a_file_cut_short_in_use_is_refused(write):
+    """Cut after it was opened, when nothing tells of its change: the line ends in the middle."""
+    path = write(ARTICLES)
+    kb = KnowledgeBase.open(path)
+    kb.article("France")
+    os.truncate(path, os.path.getsize(path) - 5)
+    with pytest.raises(InputError, match="kb.jsonl:3: not JSON"):
+        kb.article("7")
 
 
 def test_keys_whose_hashes_meet_are_told_apart(write, monkeypatch):
