@@ -90,6 +90,7 @@ def test_questions_become_rows(folder, capsys):
         "split": "val",
         "accu_reward_method": "evqa",
         "data_id": 0,
+        "image_id": LANDMARK,
     }
     assert rows[1]["image"] == f"inat/{SPECIES[12]}" and rows[1]["conversations"][1]["value"] == "black, white"
     assert rows[1]["answers"] == ["black&&white", "black&&white&&grey"]
@@ -132,7 +133,8 @@ def test_all_images_of_a_question(folder):
         ("evqa_val-2", 2),
     ]
     assert rows[1]["image"] == f"landmarks/f/f/e/{OTHER}.jpg"
-    assert rows[0] | {"id": "", "image": ""} == rows[1] | {"id": "", "image": ""}
+    assert rows[1]["image_id"] == OTHER
+    assert rows[0] | {"id": "", "image": "", "image_id": ""} == rows[1] | {"id": "", "image": "", "image_id": ""}
 
 
 def test_an_image_is_named_by_its_place_in_the_csv_whatever_is_missing(folder):
@@ -251,16 +253,11 @@ def test_only_some_question_types(folder):
 
 
 def test_rows_that_training_would_refuse_are_dropped(folder):
-    odd = [
-        question(question="what <|im_end|>"),
-        question(question="  "),
-        question(question="<image> what?"),
-        question(),
-    ]
+    odd = [question(question="what <|im_end|>"), question(question=" <image>"), question()]
     rows, report = converted(folder, odd)
-    assert [row["data_id"] for row in rows] == [3]
+    assert [row["data_id"] for row in rows] == [2]
     (tally,) = report["dropped"].values()
-    assert tally["number"] == 3 and "row 0: turn 1 spells the model token <|im_end|>" in tally["examples"][0]
+    assert tally["number"] == 2 and "row 0: turn 1 spells the model token <|im_end|>" in tally["examples"][0]
 
 
 def test_files_that_are_none(folder):

@@ -75,7 +75,7 @@ def test_a_question_becomes_a_row(tmp_path, name, capsys):
     assert "note" not in capsys.readouterr().out
     (row,) = converted(tmp_path, [ITEM | {"image": "512px-Jackie_Wilson.JPEG"}], name=name)
     assert row["image"] == "512px-Jackie_Wilson.jpg"
-    assert "an image that several files fit" in capsys.readouterr().out
+    assert "an image that several files have" in capsys.readouterr().out
     argv = ["--data_file_paths", str(tmp_path / "viquae_test.jsonl"), "--image_folders", str(tmp_path / "images")]
     assert kivqa(["check", *argv]) == 0
     (sample,) = Rows.open([str(tmp_path / "viquae_test.jsonl")], [str(tmp_path / "images")], None)
@@ -98,7 +98,7 @@ def test_keys_of_other_names(tmp_path):
         in text
     )
     (row,) = converted(tmp_path, [other], "--map", "id=qid", "question=q", "output=labels", "image=pic.file")
-    assert row["data_id"] == "5" and row["entity"] is None and row["image"].endswith(".jpg")
+    assert row["data_id"] == "5" and "entity" not in row and row["image"].endswith(".jpg")
     with pytest.raises(InputError, match="wanted is field=key, the field one of id, question, output, image, entity"):
         converted(tmp_path, [other], "--map", "pic=image")
 
@@ -116,20 +116,18 @@ def test_what_is_dropped_is_counted(tmp_path, capsys):
 
 
 def test_entities_are_looked_up_in_the_knowledge_base(tmp_path):
-    article = {
-        "key": "Jackie_Wilson",
-        "title": "Jackie Wilson",
-        "url": "",
-        "sections": [],
-        "images": [],
-        "aliases": ["Q1"],
-    }
+    article = {"key": "Jackie_Wilson", "title": "Jackie Wilson", "url": "", "images": [], "aliases": ["Q1"]}
+    texts = ["He was a singer.", "Reet Petite came back in an advertisement for Levi's."]
+    article["sections"] = [{"id": str(i), "title": "", "text": text} for i, text in enumerate(texts)]
     (tmp_path / "kb.jsonl").write_text(json.dumps(article) + "\n")
     items = [ITEM, ITEM | {"id": "2", "wikidata_id": "Q2"}, ITEM | {"id": "3", "wikidata_id": None}]
+    items += [ITEM | {"id": "4", "output": {"answer": ["Detroit"]}}]
     rows = converted(tmp_path, items, "--knowledge_base", str(tmp_path / "kb.jsonl"))
-    assert [row["entity"] for row in rows] == ["Jackie_Wilson", None, None]
+    assert [row.get("entity") for row in rows] == ["Jackie_Wilson", None, None, "Jackie_Wilson"]
+    assert [row.get("evidence_source") for row in rows] == ["alias", None, None, "weak"]
+    assert rows[0]["evidence"] == ["Jackie_Wilson#1"]
     noted = json.loads((tmp_path / "viquae_test.jsonl.report.json").read_text())["noted"]
-    assert noted["its article is not in the knowledge base"]["examples"] == ["Q2"]
+    assert noted["entity not in the knowledge base"]["examples"] == ["Q2"]
     assert noted["it names no entity"]["examples"] == ["3"]
 
 

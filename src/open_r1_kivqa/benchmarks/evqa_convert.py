@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 from ..data.image_files import ImageFiles
 from ..data.jsonl import split_paths
-from ..data.samples import IMAGE_MARKER
 from ..errors import InputError
 from . import evqa
 from .articles import Articles, add_article_flags, check_article_flags
 from .converted import Counts, RowsFile, check_row, file_identity
+from .entities import conversation
 from .evqa_csv import read_csv
 
 DATASETS = ("inaturalist", "landmarks")
@@ -114,20 +114,16 @@ def _rows(
     if not found:
         return
     urls = _parts(question["wikipedia_url"])
-    entity = (
-        _article(urls[0], articles) if urls else None
-    )  # what the image shows; the second article of a question of two hops isn't
+    # What the image shows; the second article of a question of two hops isn't.
+    entity = _article(urls[0], articles) if urls else None
     if entity is None:
         counts.note("its article is not in the knowledge base", urls[0] if urls else f"row {number} names none")
     evidence = _evidence(question, f"row {number}", articles, counts)
-    for place, path in found if flags.images_per_question == "all" else found[:1]:
+    for place, id, path in found if flags.images_per_question == "all" else found[:1]:
         row = {
             "id": f"{name}-{number}" + (f"-{place}" if place > 1 else ""),
             "image": path,
-            "conversations": [
-                {"from": "human", "value": f"{IMAGE_MARKER}\n{question['question'].strip()}"},
-                {"from": "gpt", "value": answers[0].replace("&&", ", ")},
-            ],
+            "conversations": conversation(question["question"], answers[0].replace("&&", ", ")),
             "answers": answers,
             "question_type": kind,
             "entity": entity,
@@ -135,6 +131,7 @@ def _rows(
             "split": flags.split or question["encyclopedic_vqa_split"],
             "accu_reward_method": "evqa",
             "data_id": number,
+            "image_id": id,
         }
         try:
             check_row(row, f"row {number}")
@@ -150,8 +147,8 @@ def _answers(cell: str, kind: str) -> list[str]:
     return [text for text in evqa.alternatives(cell) if read(text)]
 
 
-def _images(question: dict[str, str], source: str, images: ImageFiles, counts: Counts) -> list[tuple[int, str]]:
-    """(place among the question's images from 1, path) of those that are there."""
+def _images(question: dict[str, str], source: str, images: ImageFiles, counts: Counts) -> list[tuple[int, str, str]]:
+    """(place among the question's images from 1, id, path) of those that are there."""
     dataset = question["dataset_name"].strip().lower()
     if dataset not in DATASETS:
         raise InputError(
@@ -172,7 +169,7 @@ def _images(question: dict[str, str], source: str, images: ImageFiles, counts: C
             counts.note("its first image was not found; another one stands first", missing[0])
     if several:
         counts.note("an image id that several files have; the first one is taken", several[0])
-    return [(place, paths[0]) for place, paths in enumerate(files, 1) if paths]
+    return [(place, id, paths[0]) for place, (id, paths) in enumerate(zip(ids, files, strict=True), 1) if paths]
 
 
 def _evidence(question: dict[str, str], source: str, articles: Articles | None, counts: Counts) -> list[str]:

@@ -1,6 +1,7 @@
 """ViQuAE's questions (Lerner et al. 2022; `train.jsonl`, `validation.jsonl`, `test.jsonl` of PaulLerner/viquae_dataset) as rows.
 
-Of a question are read `id`, `input` (its text), `output` (the accepted answers), `image` (a file name) and `wikidata_id` (what the image shows). Its `output` holds no passage keys.
+Of a question are read `id`, `input` (its text), `output` (the accepted answers), `image` (a file name) and `wikidata_id` (what the image shows). The benchmark names no passage, so
+evidence is searched in the article of a knowledge base (evidence.py).
 """
 
 import argparse
@@ -8,10 +9,11 @@ import os
 
 from ..data.image_files import ImageFiles
 from ..data.jsonl import split_paths
-from ..data.samples import IMAGE_MARKER, row_id
+from ..data.samples import row_id
 from ..errors import InputError
-from .articles import Articles, add_article_flags, check_article_flags
+from .articles import add_article_flags, check_article_flags
 from .converted import Counts, RowsFile, check_row, file_identity
+from .entities import Entities, add_evidence_flags, check_evidence_flags, conversation
 from .field_map import FieldMap, add_map_flag
 from .json_stream import Item, items
 from .viquae_files import answers_of
@@ -27,6 +29,7 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
         "--image_roots", required=True, help="folder of the unpacked images, or several separated by ':'"
     )
     add_article_flags(flags)
+    add_evidence_flags(flags)
     add_map_flag(flags, FIELDS)
     flags.add_argument("--split", help="name of the rows' split (default: the input's name without its ending)")
 
@@ -34,9 +37,10 @@ def add_flags(flags: argparse.ArgumentParser) -> None:
 def convert(flags: argparse.Namespace) -> list[str]:
     """Writes the rows, and says what became of the questions. Raises InputError for what can't be used."""
     check_article_flags(flags)
+    check_evidence_flags(flags)
     fields = FieldMap(FIELDS, flags.map)
     questions = items(flags.input)
-    articles = Articles.of(flags)
+    entities = Entities(flags) if flags.knowledge_base else None
     images = ImageFiles.scan(split_paths(flags.image_roots))
     split = flags.split or os.path.splitext(os.path.basename(flags.input))[0]
     identity = {
@@ -44,7 +48,7 @@ def convert(flags: argparse.Namespace) -> list[str]:
         "input": file_identity(flags.input),
         "image_folders": images.folder,
         "images": images.fingerprint,
-        "articles": articles and articles.identity,
+        "articles": entities and entities.identity,
         "map": fields.keys,
         "split": split,
     }
@@ -53,7 +57,7 @@ def convert(flags: argparse.Namespace) -> list[str]:
         for number, item in enumerate(questions):
             if number < rows.done:
                 continue
-            row = _row(item, name, split, fields, images, articles, rows.counts)
+            row = _row(item, name, split, fields, images, entities, rows.counts)
             if row is not None:
                 rows.write(row)
             rows.dealt()
@@ -62,7 +66,7 @@ def convert(flags: argparse.Namespace) -> list[str]:
 
 
 def _row(
-    item: Item, name: str, split: str, fields: FieldMap, images: ImageFiles, articles: Articles | None, counts: Counts
+    item: Item, name: str, split: str, fields: FieldMap, images: ImageFiles, entities: Entities | None, counts: Counts
 ) -> dict | None:
     lacking = [field for field in NEEDED if fields.get(item.value, field) is None]
     if lacking:
@@ -78,23 +82,22 @@ def _row(
         counts.drop("its image was not found", file)
         return None
     if len(paths) > 1:
-        counts.note("an image that several files fit; the first one is taken", f"{file}: {' '.join(paths[:3])}")
-    key = articles.key(entity) if articles and isinstance(entity, str) else entity
-    if key is None:
-        counts.note("its article is not in the knowledge base" if entity else "it names no entity", entity or id)
+        counts.note("an image that several files have; the first one is taken", f"{file}: {' '.join(paths[:3])}")
     row = {
         "id": f"{name}-{id}",
         "image": paths[0],
-        "conversations": [
-            {"from": "human", "value": f"{IMAGE_MARKER}\n{question}"},
-            {"from": "gpt", "value": _first(item.value, fields, answers)},
-        ],
+        "conversations": conversation(str(question), _first(item.value, fields, answers)),
         "answers": answers,
-        "entity": key,
         "split": split,
         "accu_reward_method": "viquae",
         "data_id": id,
     }
+    if not isinstance(entity, str) or not entity:
+        counts.note("it names no entity", id)
+    elif entities is None:
+        row["entity"] = entity
+    else:
+        entities.add(row, [entity], str(question), answers, counts)
     try:
         check_row(row, item.place)
     except InputError as error:
