@@ -294,6 +294,41 @@ def test_ensure_checked_refuses_bad_flags(folder):
         ensure_checked(*arguments(folder, knowledge_base=str(folder / "none.jsonl"), skip_bad_rows=True))
 
 
+def test_pictures_of_articles_that_may_be_shown_are_looked_at(folder, capsys):
+    images = {"a": ["good.jpg"], "b": [], "c": ["none.png"], "d": ["short.jpg"], "e": ["gone.png"]}
+    part = {"id": "0", "title": "", "text": "Text."}
+    write(folder / "kb.jsonl", [{"key": key, "sections": [part], "images": images[key]} for key in images])
+    rows = [
+        row("1", candidates=["a#0", "c#0"]),
+        row("2", candidates=["b#0", "c#0"]),
+        row("3", candidates=["c#0", "a#0"]),
+        row("4", candidates=[["a#0"], ["d#0"]]),
+        row("5", candidates=["c#0"]),
+    ]
+    write(folder / "rows.jsonl", rows)
+    flags = {"knowledge_base": str(folder / "kb.jsonl"), "passage_images": 1}
+    with pytest.raises(InputError) as error:
+        ensure_checked(*arguments(folder, **flags))
+    assert "passage_picture: 2\n" in str(error.value) and "image_damaged: 1\n" in str(error.value)
+    assert "rows.jsonl:3 (id '3'): The picture 'none.png' of article 'c' does not lie below" in str(error.value)
+    assert ensure_checked(*arguments(folder, skip_bad_rows=True, **flags)) == {2, 3, 4}
+    with pytest.raises(InputError, match="passage_picture: 4"):  # the second passage's too
+        ensure_checked(*arguments(folder, **{**flags, "passage_images": 2}))
+    capsys.readouterr()
+    ensure_checked(*arguments(folder, **{**flags, "passage_images": 0}))
+    assert capsys.readouterr().out == "Checked 5 rows and 1 image: no problem.\n"
+    # A picture in an image folder is one as well, and its change is seen at the next launch.
+    (folder / "good.png").replace(folder / "none.png")
+    write(folder / "rows.jsonl", [row("6", image="none.png", candidates=["c#0"])])
+    for said in ("1 image: no problem.\n", "1 image: no problem. (unchanged since it was last checked)\n"):
+        assert ensure_checked(*arguments(folder, **flags)) == frozenset()
+        assert capsys.readouterr().out.endswith(said)
+    (folder / "good.jpg").write_bytes(b"no image")
+    write(folder / "rows.jsonl", [row("7", image="none.png", candidates=["a#0"])])
+    with pytest.raises(InputError, match="image_unreadable: 1"):
+        ensure_checked(*arguments(folder, **flags))
+
+
 def test_a_later_launch_takes_seconds(folder):
     """The stamp spares reading rows and images: 20,000 rows come back at once."""
     write(folder / "rows.jsonl", [row(str(i)) for i in range(20_000)])

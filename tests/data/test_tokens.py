@@ -10,8 +10,11 @@ from open_r1_kivqa.data.row_checks import Limits
 from open_r1_kivqa.data.samples import parse_row
 from open_r1_kivqa.data.sources import Source
 from open_r1_kivqa.data.tokens import PARTS, TokenCounter, percentiles
+from open_r1_kivqa.evaluation.generate import tokenize_prompts
 from open_r1_kivqa.knowledge.base import KnowledgeBase
+from open_r1_kivqa.knowledge.budget import PassageBudget
 from open_r1_kivqa.knowledge.context import choose_passages
+from open_r1_kivqa.knowledge.pictures import PassagePictures
 from open_r1_kivqa.prompts import build_prompt, load_template
 from open_r1_kivqa.vlm_modules import module_for
 from open_r1_kivqa.vlm_modules.loading import load_config, load_processor
@@ -137,3 +140,48 @@ def test_no_pixel_is_decoded_for_counting(tiny_model, folder, monkeypatch):
 
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", refuse)
     assert counter.count([sample(folder, image="0.png")], [[SIZES[0]]])["image"].tolist() == [2 + 4]
+
+
+@pytest.fixture
+def pictured(folder):
+    """Three articles, two of them with a picture of their own size, and sections of three sentences."""
+    text = "The capital is Paris. A river is here. The euro is 42."
+    articles = [
+        {"key": key, "title": key, "sections": [{"id": "0", "title": "", "text": text}], "images": images}
+        for key, images in (("France", ["1.png"]), ("Spain", ["3.png"]), ("Peru", []))
+    ]
+    write(folder / "kb.jsonl", articles)
+    return folder
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_cut_passages_and_their_pictures_count_as_the_processor_makes_them(family, tiny_model, pictured):
+    counter = counter_for(tiny_model(family), pictured, levels=("gold", "retrieved"), num_passages=3)
+    tokenizer = counter.processor.tokenizer
+    counter.budget = PassageBudget(tokenizer, len(tokenizer("The capital is Paris.")["input_ids"]))
+    counter.passage_pictures = PassagePictures(2, [str(pictured)])
+    candidates = ["Spain#0", "Peru#0", "France#0"]
+    fields = {"candidates": candidates, "evidence": ["France#0"], "answers": ["42"]}
+    samples = [sample(pictured, image="0.png", **fields), sample(pictured, image=None, question="Which?", **fields)]
+    counts = counter.count(samples, [[SIZES[0]], []])
+    for i, one in enumerate(samples):
+        options = {"num_passages": 3, "seed": 0, "draw": 0, "budget": counter.budget}
+        passages = choose_passages(
+            one, counter.kb, level="retrieved", **options, passage_pictures=counter.passage_pictures
+        )
+        assert [passage.text for passage in passages] == ["The capital is Paris."] * 2 + ["The euro is 42."]
+        assert [passage.image for passage in passages] == [str(pictured / "3.png"), None, None]
+        prompt = build_prompt(one, passages, counter.template)
+        tokens = tokenize_prompts(counter.processor, [prompt])
+        assert counts["prompt"][i] == tokens["input_ids"].shape[1]
+        images = [SIZES[3], *([SIZES[0]] if i == 0 else [])]
+        assert counts["image"][i] == sum(map(counter.image_tokens, images))
+    assert (counts["prompt"] == sum(counts[part] for part in PARTS[:-1])).all()
+
+
+def test_a_shuffled_level_counts_with_the_largest_picture(tiny_model, pictured):
+    counter = counter_for(tiny_model("qwen2_5_vl"), pictured, levels=("3",))
+    counter.passage_pictures = PassagePictures(1, [str(pictured)])
+    one = sample(pictured, image=None, question="?", candidates=["Peru#0", "France#0", "Spain#0"], evidence=["Peru#0"])
+    largest = max(counter.image_tokens(SIZES[1]), counter.image_tokens(SIZES[3]))
+    assert counter.count([one], [[]])["image"].tolist() == [largest] and largest > 0
