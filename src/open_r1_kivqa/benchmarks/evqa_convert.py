@@ -116,8 +116,9 @@ def _rows(
     urls = _parts(question["wikipedia_url"])
     # What the image shows; the second article of a question of two hops isn't.
     entity = _article(urls[0], articles) if urls else None
-    if entity is None:
-        counts.note("its article is not in the knowledge base", urls[0] if urls else f"row {number} names none")
+    unknown = [url for url in urls if _article(url, articles) is None]
+    if unknown or not urls:
+        counts.note("an article that is not in the knowledge base" if urls else "it names no article", *unknown[:1])
     evidence = _evidence(question, f"row {number}", articles, counts)
     for place, id, path in found if flags.images_per_question == "all" else found[:1]:
         row = {
@@ -179,18 +180,16 @@ def _evidence(question: dict[str, str], source: str, articles: Articles | None, 
     if len(urls) != len(sections) or not urls:
         counts.note("no evidence: its urls and section ids don't pair up", source)
         return []
-    lost, found = {}, []
+    found, wrong = [], []
     for url, section in zip(urls, sections, strict=True):
         key, index = _article(url, articles), SECTION.fullmatch(section)
-        if key is None:
-            lost["evidence in an article that is not in the knowledge base"] = url
-        elif index is None or articles and not articles.has(f"{key}#{index[1]}"):
-            lost["evidence in a section that the article doesn't have"] = f"{key}#{section}"
-        else:
+        if key is not None and index is not None and (articles is None or articles.has(f"{key}#{index[1]}")):
             found.append(f"{key}#{index[1]}")
-    for what, example in lost.items():
-        counts.note(what, example)
-    if lost:
+        elif key is not None:
+            wrong.append(f"{key}#{section}")
+    if wrong:
+        counts.note("a section that its article doesn't have", wrong[0])
+    if len(found) < len(urls):
         counts.note("only a part of the evidence is left" if found else "no evidence is left", source)
     return list(dict.fromkeys(found))
 
