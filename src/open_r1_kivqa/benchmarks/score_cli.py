@@ -6,9 +6,12 @@ Exit code 0 if there are scores, 2 if something given cannot be used.
 import argparse
 import contextlib
 import json
+import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 
+from ..errors import InputError
 from . import judges
 
 BATCH = 512  # questions whose verdicts are found at once
@@ -88,12 +91,13 @@ def score(flags: argparse.Namespace) -> dict:
     """
     from .score_files import Matching, Predictions, Verdicts, described
 
+    _check_output(flags)
     target = _target(flags)
     predictions = Predictions(flags.predictions, target.canonical)
     matching = Matching(predictions, target.ids, official=flags.official, several=target.several)
     if matching.has_shared_ids:
         target.refuse_mixed()
-    counted, is_whole = [], 0
+    counted, is_whole = Counter(), 0
     with Verdicts(flags.per_sample) as file:
         for batch in _batches(target, matching):
             given = [one for one in batch if one[1] is not None]
@@ -101,7 +105,7 @@ def score(flags: argparse.Namespace) -> dict:
             for question, prediction in batch:
                 verdict = target.missing(question) if prediction is None else next(found)
                 file.write({"data_id": question[0], **verdict})
-                counted.append(target.counted(question, verdict))
+                counted[target.counted(question, verdict)] += 1
             is_whole += sum(any(mark in prediction for mark in WHOLE_ANSWERS) for _, prediction in given)
     coverage = matching.coverage()
     files = {name: [described(path) for path in paths] for name, paths in target.files.items()}
@@ -130,6 +134,21 @@ def _target(flags: argparse.Namespace):
     from .score_rows import OwnRows
 
     return OwnRows(flags.references, flags.reward_method, judge)
+
+
+def _check_output(flags: argparse.Namespace) -> None:
+    """InputError if --per_sample would take the place of something else, or can't be written."""
+    path = flags.per_sample
+    if path is None:
+        return
+    inputs = [flags.predictions, getattr(flags, "question_types", None), flags.references, *flags.references.split(":")]
+    if os.path.realpath(path) in {os.path.realpath(given) for given in inputs if given}:
+        raise InputError(f"--per_sample {path} is one of the files that are read; name another file.")
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(
+            f"--per_sample {path} can be no file; name one in a folder that is there and can be written to."
+        )
 
 
 def _batches(target, matching) -> Iterator[list[tuple]]:

@@ -217,8 +217,7 @@ class Verdicts:
 
 def digests(ids: Iterable[str]) -> np.ndarray:
     """(ids,) of 16 bytes each: equal for equal ids, and for no others."""
-    joined = b"".join(hashlib.blake2b(id.encode(), digest_size=16).digest() for id in ids)
-    return np.frombuffer(joined, dtype="S16")
+    return np.fromiter((hashlib.blake2b(id.encode(), digest_size=16).digest() for id in ids), dtype="S16")
 
 
 def csv_row(id: str) -> str:

@@ -1,7 +1,6 @@
 """Rows of this library as a target of `kivqa score` (see `score_targets`): each row by its own method, with the official verdict where the method is a benchmark's."""
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -93,9 +92,9 @@ class OwnRows:
 
     def counted(self, question: tuple[str, Sample], verdict: Verdict) -> tuple[str, str, float | None]:
         _, sample = question
-        return sys.intern(sample.split or WHOLE), sys.intern(sample.question_type), verdict["correct"]
+        return sample.split or WHOLE, sample.question_type, verdict["correct"]
 
-    def summarise(self, counted: list[tuple[str, str, float | None]]) -> dict:
+    def summarise(self, counted: Counter[tuple[str, str, float | None]]) -> dict:
         """Scores in per cent.
 
         Returns:
@@ -103,7 +102,7 @@ class OwnRows:
             and the macro mean of unseen_question and unseen_entity, by what stands before these words in the splits' names. without_verdict: rows that no rule applies to; they count for nothing.
         """
         splits = sorted({split for split, _, _ in counted})
-        parts = {split: _part([row for row in counted if row[0] == split]) for split in splits}
+        parts = {split: _part({key: n for key, n in counted.items() if key[0] == split}) for split in splits}
         if len(splits) > 1:
             parts[WHOLE] = _part(counted)
         harmonic = {}
@@ -113,7 +112,7 @@ class OwnRows:
                 harmonic[name.removesuffix(SPLITS[0])] = {
                     kind: harmonic_mean([part[kind] for part in pair]) for kind in ("mean", "macro")
                 }
-        without = sum(score is None for _, _, score in counted)
+        without = sum(n for (_, _, value), n in counted.items() if value is None)
         return {"splits": parts, "harmonic": harmonic, "without_verdict": without} | judged(self._judge, self._pairs)
 
     def refuse_mixed(self) -> None:
@@ -140,21 +139,21 @@ def _asked(sample: Sample) -> str:
     return json.dumps([sample.question, sample.answers, sample.question_type, sample.reward_method], ensure_ascii=False)
 
 
-def _part(counted: list[tuple[str, str, float | None]]) -> dict:
-    by_type: dict[str, list[float]] = {}
-    for _, kind, value in counted:
+def _part(counted: dict[tuple[str, str, float | None], int]) -> dict:
+    sums: dict[str, tuple[float, int]] = {}  # of each question type
+    for (_, kind, value), n in counted.items():
         if value is not None:
-            by_type.setdefault(kind, []).append(value)
-    types = {kind: {"score": _percent(values), "count": len(values)} for kind, values in sorted(by_type.items())}
-    means = [sum(values) / len(values) for values in by_type.values()]
+            total, count = sums.get(kind, (0.0, 0))
+            sums[kind] = total + n * value, count + n
+    whole = [sum(parts) for parts in zip(*sums.values(), strict=True)] or [0.0, 0]
     return {
-        "mean": _percent([value for values in by_type.values() for value in values]),
-        "macro": _percent(means),
-        "count": sum(map(len, by_type.values())),
-        "types": types,
+        "mean": _percent(*whole),
+        "macro": _percent(sum(total / count for total, count in sums.values()), len(sums)),
+        "count": whole[1],
+        "types": {kind: {"score": _percent(*sums[kind]), "count": sums[kind][1]} for kind in sorted(sums)},
     }
 
 
-def _percent(values: list[float]) -> float | None:
-    """The mean in per cent, with two decimals as InfoSeek's official code has it."""
-    return round(100 * sum(values) / len(values), 2) if values else None
+def _percent(total: float, count: int) -> float | None:
+    """A mean in per cent, with two decimals as InfoSeek's official code has it; None of nothing."""
+    return round(100 * total / count, 2) if count else None

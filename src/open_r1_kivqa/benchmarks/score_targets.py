@@ -1,10 +1,10 @@
 """What `kivqa score` scores: questions with their references, the rule that gives a verdict, and the scores of all verdicts.
 
 A target has a `name`, the `rule` and the `judge` in words, and the `files` its questions come from. `ids` gives the questions' ids and `questions` the questions, id first, both in the order of the files and
-as often as asked. `verdicts` judges a batch of them, `missing` one without a prediction; `counted` is what a verdict leaves behind for `summarise`. Of the questions nothing is kept.
+as often as asked. `verdicts` judges a batch of them, `missing` one without a prediction; `counted` is what a verdict leaves
+behind for `summarise`, which takes how often each came up. Of the questions nothing is kept.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -61,8 +61,8 @@ class InfoSeek:
         _, row, kind = question
         return row["data_split"], kind, verdict["correct"]
 
-    def summarise(self, counted: list) -> dict:
-        return infoseek.summarise(counted)
+    def summarise(self, counted: Counter[tuple[str, str, bool]]) -> dict:
+        return infoseek.summarise(counted.elements())
 
     def _type(self, row: dict, source: str) -> str:
         if self._types is None:
@@ -91,7 +91,9 @@ class Evqa:
         self.files = {"references": [references]}
 
     def ids(self) -> Iterator[str]:
-        return (str(number) for number, _ in read_csv(self._references))
+        for number, row in read_csv(self._references):
+            self._is_exact("", number, row)  # refuses an empty reference before a judge is asked
+            yield str(number)
 
     def questions(self) -> Iterator[tuple[int, dict]]:
         """(row number, columns) of each."""
@@ -104,10 +106,7 @@ class Evqa:
         found, asked = [], []
         for (number, row), prediction in batch:
             text, answer, kind = row["question"], row["answer"], row["question_type"]
-            try:
-                is_exact = evqa.exact(prediction, answer, kind)
-            except InputError as error:
-                raise InputError(f"{self._references} row {number}: {error}") from error
+            is_exact = self._is_exact(prediction, number, row)
             found.append({"correct": is_exact, "by": "exact match" if is_exact else None})
             asked.append([] if is_exact else evqa.judge_inputs(text, prediction, answer, kind))
         if self._judge is not None:
@@ -116,17 +115,23 @@ class Evqa:
         return found
 
     def counted(self, question: tuple[int, dict], verdict: Verdict) -> tuple[str, bool, bool]:
-        return sys.intern(question[1]["question_type"]), verdict["correct"], verdict["by"] == "exact match"
+        return question[1]["question_type"], verdict["correct"], verdict["by"] == "exact match"
 
-    def summarise(self, counted: list) -> dict:
+    def summarise(self, counted: Counter[tuple[str, bool, bool]]) -> dict:
         """`evqa.summarise`, with the share of questions right by exact match beside each score, and what the judge was asked."""
-        scores = evqa.summarise((kind, correct) for kind, correct, _ in counted)
-        exact = evqa.summarise((kind, is_exact) for kind, _, is_exact in counted)
+        scores = evqa.summarise((kind, correct) for kind, correct, _ in counted.elements())
+        exact = evqa.summarise((kind, is_exact) for kind, _, is_exact in counted.elements())
         for part, alone in ((scores["all"], exact["all"]), (scores["single_hop"], exact["single_hop"])):
             part["exact"] = alone["score"]
         for kind, part in scores["types"].items():
             part["exact"] = exact["types"][kind]["score"]
         return scores | judged(self._judge, self._pairs)
+
+    def _is_exact(self, prediction: str, number: int, row: dict) -> bool:
+        try:
+            return evqa.exact(prediction, row["answer"], row["question_type"])
+        except InputError as error:
+            raise InputError(f"{self._references} row {number}: {error}") from error
 
 
 class Viquae:
@@ -161,8 +166,8 @@ class Viquae:
     def counted(self, question: tuple[str, list[str]], verdict: Verdict) -> tuple[float, float]:
         return float(verdict["correct"]), verdict["f1"]
 
-    def summarise(self, counted: list) -> dict:
-        return viquae.summarise(counted)
+    def summarise(self, counted: Counter[tuple[float, float]]) -> dict:
+        return viquae.summarise(counted.elements())
 
 
 def ask(judge: Judge, verdicts: list[Verdict], asked: list[list[Pair]], right: Verdict) -> None:

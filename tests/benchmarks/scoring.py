@@ -1,0 +1,91 @@
+"""Small files of the benchmarks' own forms, and `kivqa score` called on files."""
+
+import csv
+import json
+
+from open_r1_kivqa.benchmarks.evqa_csv import COLUMNS
+from open_r1_kivqa.cli import main
+
+# data_id, question type, answer_eval, data_split; then a prediction and, found by hand, whether it is right.
+INFOSEEK = [
+    ("q1", "String", ["Spain", "Kingdom of Spain"], "val_unseen_question", "the Kingdom of Spain.", True),
+    ("q2", "String", ["Paris"], "val_unseen_question", "PARIS", True),
+    ("q3", "String", ["Paris"], "val_unseen_question", "It is Paris", False),
+    ("q4", "Numerical", [{"wikidata": 1.0, "range": [0.9, 1.1]}], "val_unseen_question", "about 1.05 km", True),
+    ("q5", "Time", ["1990", "1990-01-01"], "val_unseen_question", "1991", False),
+    ("e1", "String", ["Oak"], "val_unseen_entity", "an oak", True),
+    ("e2", "String", ["Oak"], "val_unseen_entity", "beech", False),
+    ("e3", "Time", ["1889"], "val_unseen_entity", "1889", True),
+    ("e4", "Numerical", [{"wikidata": 330.0, "range": [297.0, 363.0]}], "val_unseen_entity", "250 m", False),
+]
+# By hand: unseen_question 3 of 5, unseen_entity 2 of 4, 5 of 9 in all; harmonic mean 2·60·50/110.
+QUESTION, ENTITY, MEAN, HARMONIC = 60.0, 50.0, 55.56, 54.55
+
+# question, answer, question type; then a prediction, and whether it is right by exact match.
+EVQA = [
+    ("Where is it?", "Paris", "templated", "paris", True),
+    ("Where is it?", "Paris|City of Paris", "templated", "the city of Paris", True),
+    ("How many legs?", "six", "automatic", "6", True),
+    ("Where is it?", "Paris", "automatic", "It is in Paris", False),
+    ("What does it eat?", "mice&&birds&&eggs", "multi_answer", "birds and mice", True),
+    ("What does it eat?", "mice&&birds&&eggs", "multi_answer", "fish, mice", False),
+    ("Who built it?", "Gustave Eiffel", "2_hop", "Eiffel", False),
+]
+# By hand: templated 2 of 2, automatic 1 of 2, multi_answer 1 of 2, 2_hop 0 of 1; single-hop 4 of 6, all 4 of 7.
+SINGLE_HOP, ALL = 400 / 6, 400 / 7
+
+
+def lines(path, rows) -> str:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def predictions(path, pairs) -> str:
+    return lines(path, [{"data_id": id, "prediction": text} for id, text in pairs])
+
+
+def infoseek_files(folder) -> list[str]:
+    """The flags of InfoSeek's two files."""
+    rows = [
+        {"data_id": id, "image_id": "oven_0", "question": "Q?", "answer": ["x"], "answer_eval": answers, "data_split": split}
+        for id, _, answers, split, *_ in INFOSEEK
+    ]  # fmt: skip
+    types = [{"data_id": id, "question_type": kind} for id, kind, *_ in INFOSEEK]
+    references = lines(folder / "infoseek_val.jsonl", rows)
+    return ["--references", references, "--question_types", lines(folder / "infoseek_val_qtype.jsonl", types)]
+
+
+def infoseek_predictions(path, without=(), more=()) -> str:
+    pairs = [(id, prediction) for id, _, _, _, prediction, _ in INFOSEEK if id not in without]
+    return predictions(path, [*pairs, *more])
+
+
+def evqa_file(path, rows=EVQA) -> str:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="")
+        writer.writeheader()
+        for question, answer, kind, *_ in rows:
+            writer.writerow({"question": question, "answer": answer, "question_type": kind})
+    return str(path)
+
+
+def evqa_predictions(path, ids=None) -> str:
+    return predictions(path, zip(ids or range(len(EVQA)), [row[3] for row in EVQA], strict=True))
+
+
+def kivqa_score(capsys, *words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of `kivqa score`."""
+    capsys.readouterr()
+    code = main(["score", *words])
+    return (code, *capsys.readouterr())
+
+
+def scored(capsys, *words: str) -> dict:
+    """The object that --json prints, and nothing else on stdout."""
+    code, out, _ = kivqa_score(capsys, *words, "--json")
+    assert code == 0
+    return json.loads(out)
+
+
+def read(path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
