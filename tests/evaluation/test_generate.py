@@ -9,7 +9,7 @@ from PIL import Image
 from transformers import GenerationConfig
 from trl import GRPOTrainer
 
-from open_r1_kivqa.evaluation.generate import greedy, tokenize_prompts
+from open_r1_kivqa.evaluation.generate import _Noise, greedy, sampled, tokenize_prompts
 from open_r1_kivqa.vlm_modules.loading import load_model, load_processor
 
 FAMILIES = ["qwen2_5_vl", "internvl"]
@@ -79,6 +79,45 @@ def test_the_answer_is_the_most_likely_continuation(tiny, prompts):
         ids = torch.cat([ids, logits.argmax().view(1, 1)], dim=1)
     expected = processor.tokenizer.decode(ids[0, length:], skip_special_tokens=True)
     assert greedy(model, processor, prompts[:1], max_new_tokens=4, batch_size=1) == [expected]
+
+
+def test_a_sampled_completion_depends_on_its_seed_not_on_its_batch(tiny, prompts):
+    model, processor = tiny
+    options = {"temperature": 1.0, "max_new_tokens": 8}
+    together = sampled(model, processor, prompts, seeds=range(6), batch_size=4, **options)
+    alone = [
+        sampled(model, processor, [prompt], seeds=[seed], batch_size=1, **options)[0]
+        for seed, prompt in enumerate(prompts)
+    ]
+    assert together == alone
+    assert (
+        sampled(model, processor, prompts[:1] * 4, seeds=[0, 7, 0, 8], batch_size=4, **options)[::2] == together[:1] * 2
+    )
+    others = sampled(model, processor, prompts, seeds=range(6, 12), batch_size=4, **options)
+    assert sum(one != other for one, other in zip(together, others, strict=True)) >= 4
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_first_tokens_are_drawn_from_the_models_own_distribution(tiny, prompts, temperature):
+    """The frequencies of 2,000 draws against the softmax that the logits give."""
+    model, processor = tiny
+    inputs = tokenize_prompts(processor, prompts[1:2])
+    with torch.no_grad():
+        logits = model(**inputs).logits[0, -1]
+    logits[model.config.image_token_id] = -torch.inf
+    expected = (logits / temperature).softmax(dim=-1)
+    noise = _Noise(range(2000), temperature, "cpu")
+    drawn = noise(None, logits.expand(2000, -1)).argmax(dim=-1).bincount(minlength=len(logits)) / 2000
+    # Total variation of 2,000 draws from so many tokens: below this for a sound sampler with near certainty.
+    bound = (expected.sqrt() / (2000**0.5)).sum() / 2 + 0.03
+    assert (drawn - expected).abs().sum() / 2 < bound < 0.5
+    assert drawn[model.config.image_token_id] == 0
+
+
+def test_nearly_no_temperature_is_greedy(tiny, prompts):
+    model, processor = tiny
+    cold = sampled(model, processor, prompts, seeds=range(6), temperature=1e-4, max_new_tokens=6, batch_size=6)
+    assert cold == greedy(model, processor, prompts, max_new_tokens=6, batch_size=6)
 
 
 def test_prompts_have_the_tokens_of_training(tiny, prompts):

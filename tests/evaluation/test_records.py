@@ -47,7 +47,7 @@ def test_a_merged_file_is_read_again(tmp_path):
 @pytest.mark.parametrize("line", ["not json", "3", '{"setting": "normal"}'])
 def test_a_file_of_something_else_is_named(line, tmp_path):
     (tmp_path / "predictions.jsonl").write_text(json.dumps(record("a")) + "\n" + line + "\n")
-    with pytest.raises(InputError, match=f"predictions.jsonl:2 is no prediction; delete"):
+    with pytest.raises(InputError, match="predictions.jsonl:2 is no prediction; delete"):
         read_finished(tmp_path)
 
 

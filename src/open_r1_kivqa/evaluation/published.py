@@ -42,6 +42,7 @@ class Conditions:
 
 
 KINDS = {name: get_args(hint)[0] for name, hint in get_type_hints(Conditions).items()}
+WORDS = {str: "text", int: "whole number", float: "number"}
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def _conditions(stated, place: str) -> Conditions:
             raise InputError(f"--conditions {place}: {name!r} is no condition; there are {', '.join(KINDS)}.")
         kind = KINDS[name]
         if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
-            raise InputError(f"--conditions {place}: {name} is {value!r}; a {kind.__name__} is wanted.")
+            raise InputError(f"--conditions {place}: {name} is {value!r}; a {WORDS[kind]} is wanted.")
     return Conditions(**stated)
 
 

@@ -43,28 +43,33 @@ def _by_place(records: Sequence[dict], name: str) -> dict[str, dict]:
 
 def rank_table(summary: dict) -> Table | None:
     """The figures of `by_gold` in a summary, for the terminal; None if it has none. Cells are accuracies in per cent with the numbers of rows."""
-    table = Table(
-        title="Accuracy (rows) by the place of the first gold passage, and recall of what is shown",
-        title_justify="left",
-        title_style="",
-        box=None,
-        pad_edge=False,
-    )
-    columns = [*(str(place) for place in range(1, SHOWN_SINGLY + 1)), f"{SHOWN_SINGLY + 1}+", ABSENT]
-    for column in ("split", "setting", "place", *columns):
-        table.add_column(column, justify="left" if column in ("split", "setting", "place") else "right", no_wrap=True)
+    lines = []
     for split, scores in summary["splits"].items():
         for setting, measures in scores["settings"].items():
-            if "recall" not in measures:
-                continue
-            for name, label in (("gold_rank", "among candidates"), ("gold_position", "as shown")):
-                table.add_row(split, setting, label, *_cells(measures[name]))
-            recall = [f"{100 * share:.1f}" for share in list(measures["recall"].values())[:SHOWN_SINGLY]]
-            last = (
-                f"{100 * list(measures['recall'].values())[-1]:.1f}" if len(measures["recall"]) > SHOWN_SINGLY else ""
-            )
-            table.add_row(split, setting, "recall", *recall, *[""] * (SHOWN_SINGLY - len(recall)), last)
-    return table if table.row_count else None
+            if "recall" in measures:
+                lines += [[split, setting, *line] for line in _lines(measures)]
+    if not lines:
+        return None
+    title = "Accuracy (rows) by the place of the first gold passage, and recall of what is shown"
+    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
+    heads = ["split", "setting", "place", *map(str, range(1, SHOWN_SINGLY + 1)), f"{SHOWN_SINGLY + 1}+", ABSENT]
+    filled = [i for i in range(len(heads)) if any(line[i] for line in lines)]
+    for i in filled:
+        table.add_column(heads[i], justify="left" if i < 3 else "right", no_wrap=True)
+    for line in lines:
+        table.add_row(*(line[i] for i in filled))
+    return table
+
+
+def _lines(measures: dict) -> list[list[str]]:
+    """Of one split and setting: a name and a cell for each column of places."""
+    recall = [f"{100 * share:.1f}" for share in measures["recall"].values()]
+    single, last = recall[:SHOWN_SINGLY], recall[SHOWN_SINGLY:][-1:]
+    return [
+        ["among candidates", *_cells(measures["gold_rank"])],
+        ["as shown", *_cells(measures["gold_position"])],
+        ["recall", *single, *[""] * (SHOWN_SINGLY - len(single)), *(last or [""]), ""],
+    ]
 
 
 def _cells(places: dict[str, dict]) -> list[str]:
