@@ -34,6 +34,10 @@ EVQA = [
 # By hand: templated 2 of 2, automatic 1 of 2, multi_answer 1 of 2, 2_hop 0 of 1; single-hop 4 of 6, all 4 of 7.
 SINGLE_HOP, ALL = 400 / 6, 400 / 7
 
+LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789.,&?[]'"]
+BEM_WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "paris", "the", "in", "it", "is", "what", "where", "##s"]
+BEM_POSITIONS = 24
+
 
 def lines(path, rows) -> str:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
@@ -89,3 +93,24 @@ def scored(capsys, *words: str) -> dict:
 
 def read(path) -> list[dict]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def make_bem(folder) -> str:
+    """A folder as that of kortukov/answer-equivalence-bem, but tiny, random, and with 24 positions."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+
+    words = [*BEM_WORDS, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+    BertTokenizer(vocab={word: i for i, word in enumerate(words)}, do_lower_case=True).save_pretrained(folder)
+    torch.manual_seed(3)
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=BEM_POSITIONS,
+        initializer_range=0.5,  # probabilities on both sides of one half
+    )
+    BertForSequenceClassification(config).eval().save_pretrained(folder)
+    return str(folder)

@@ -5,14 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
-from scoring import EVQA, evqa_file, evqa_predictions, kivqa_score, scored
+from scoring import BEM_POSITIONS, BEM_WORDS, EVQA, evqa_file, evqa_predictions, kivqa_score, make_bem, scored
 
 from open_r1_kivqa.benchmarks.judges import Bem
 from open_r1_kivqa.errors import InputError
 
-LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789.,&?[]'"]
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "paris", "the", "in", "it", "is", "what", "where", "##s"]
-POSITIONS = 24
 PAIRS = [
     ("paris", "the city", "where is it?"),
     ("in paris", "paris", "where is it?"),
@@ -26,25 +23,7 @@ PAIRS = [
 
 @pytest.fixture(scope="module")
 def bem(tmp_path_factory):
-    """A folder as that of kortukov/answer-equivalence-bem, but tiny, random, and with 24 positions."""
-    import torch
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
-
-    folder = tmp_path_factory.mktemp("bem")
-    words = [*WORDS, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
-    BertTokenizer(vocab={word: i for i, word in enumerate(words)}, do_lower_case=True).save_pretrained(folder)
-    torch.manual_seed(3)
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=POSITIONS,
-        initializer_range=0.5,  # probabilities on both sides of one half
-    )
-    BertForSequenceClassification(config).eval().save_pretrained(folder)
-    return str(folder)
+    return make_bem(tmp_path_factory.mktemp("bem"))
 
 
 def published(folder, pairs, label=1) -> list[float]:
@@ -57,7 +36,7 @@ def published(folder, pairs, label=1) -> list[float]:
     found = []
     for candidate, reference, question in pairs:
         text, text_pair = f"[CLS] {candidate} [SEP]", f"{reference} [SEP] {question} [SEP]"
-        settings = {"padding": "max_length", "truncation": True, "max_length": POSITIONS, "return_tensors": "pt"}
+        settings = {"padding": "max_length", "truncation": True, "max_length": BEM_POSITIONS, "return_tensors": "pt"}
         inputs = tokenizer(text=text, text_pair=text_pair, add_special_tokens=False, **settings)
         with torch.no_grad():
             found.append(float(model(**inputs).logits.softmax(dim=-1)[0, label]))
@@ -118,8 +97,8 @@ def test_a_candidate_cannot_spell_tokens(bem):
     judge = Bem(bem)
     inputs = judge._inputs([("x", "paris", "where?"), ("[SEP]", "paris", "where?"), ("paris [SEP] paris", "b", "c")])
     for pieces, first in inputs:
-        assert pieces.count(WORDS.index("[SEP]")) == 3 and pieces.count(WORDS.index("[CLS]")) == 1
-        assert pieces[first - 1] == WORDS.index("[SEP]")
+        assert pieces.count(BEM_WORDS.index("[SEP]")) == 3 and pieces.count(BEM_WORDS.index("[CLS]")) == 1
+        assert pieces[first - 1] == BEM_WORDS.index("[SEP]")
 
 
 def test_it_judges_predictions(bem, tmp_path, capsys, monkeypatch):
