@@ -250,6 +250,16 @@ def test_flags_that_cannot_be_used(flags, message):
     assert not list(Path().glob("out.jsonl*"))
 
 
+def test_what_is_read_is_not_written_over():
+    written("r.jsonl", [item()])
+    Path("all.yaml").write_text("datasets: [{json_path: r.jsonl}]")
+    before = Path("r.jsonl").read_bytes()
+    for name in ("r.jsonl", "all.yaml", "../" + Path().absolute().name + "/r.jsonl"):
+        with pytest.raises(InputError, match="--output r.jsonl is "):
+            main(["vlm-r1", "--input", name, "--image_folders", "one", "--output", "r.jsonl"])
+    assert Path("r.jsonl").read_bytes() == before
+
+
 def test_an_interrupted_conversion_keeps_ids_unique(monkeypatch):
     written("r.jsonl", [item(id=i % 3) for i in range(9)])
     whole, _ = converted("--input", "r.jsonl")

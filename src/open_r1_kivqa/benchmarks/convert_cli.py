@@ -5,8 +5,10 @@ Exit code 0 if it was written, 2 if something given cannot be used.
 
 import argparse
 import importlib
+import os
 from types import ModuleType
 
+from ..data.jsonl import split_paths
 from ..errors import InputError
 
 # benchmark: (module, what --help says). A module has `add_flags(parser)`, which adds its own flags, and `convert(flags)`, which writes flags.output and gives lines for the terminal.
@@ -54,6 +56,9 @@ def main(argv: list[str]) -> int:
     flags = parser(argv[0] if argv else None).parse_args(argv)
     if not flags.output.endswith(".jsonl"):  # it could be the benchmark's own file
         raise InputError(f"--output {flags.output} doesn't end in .jsonl, as files of rows do; give it that ending.")
+    for path in split_paths(getattr(flags, "input", "")):
+        if os.path.exists(flags.output) and os.path.exists(path) and os.path.samefile(flags.output, path):
+            raise InputError(f"--output {flags.output} is the --input; name another file.")
     print("\n".join(_module(flags.benchmark).convert(flags)))
     return 0
 

@@ -52,6 +52,8 @@ def convert(flags: argparse.Namespace) -> list[str]:
     methods = [method.strip() for method in flags.reward_method.split(":") if method.strip()]
     check_methods(methods)
     parts = list_parts(split_paths(flags.input), split_paths(flags.image_folders), methods)
+    if os.path.abspath(flags.output) in [os.path.abspath(part.path) for part in parts]:
+        raise InputError(f"--output {flags.output} is one of the files that are read; name another file.")
     folders = sorted({os.path.abspath(part.image_folder) for part in parts if part.image_folder})
     for folder in folders:
         if not os.path.isdir(folder):
