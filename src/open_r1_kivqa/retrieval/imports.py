@@ -71,10 +71,10 @@ def read_features(path: str) -> np.ndarray:
 
 
 def read_echosight(path: str) -> FaissArray:
-    """The vectors of EchoSight's `kb_index.faiss`, or another faiss index that keeps them whole; memory-mapped where faiss can.
+    """The vectors of EchoSight's `kb_index.faiss`, or another flat faiss index; memory-mapped where faiss can.
 
     Raises:
-        InputError: no faiss index, an empty one, or one of a kind that does not give its vectors back.
+        InputError: no faiss index, an empty one, or one of another kind.
     """
     import faiss
 
@@ -87,12 +87,11 @@ def read_echosight(path: str) -> FaissArray:
         ) from None
     if not index.ntotal:
         raise InputError(f"--echosight {path} holds no vectors; give EchoSight's kb_index.faiss.")
-    try:
-        index.reconstruct_n(0, 1)
-    except RuntimeError as error:
+    whole = (faiss.IndexFlat, faiss.IndexScalarQuantizer, faiss.IndexHNSWFlat)
+    if not isinstance(index, whole):
         raise InputError(
-            f"--echosight {path} is a {type(index).__name__}, which does not give its vectors back ({_reason(error)}); give a flat index."
-        ) from None
+            f"--echosight {path} is a {type(index).__name__}, which is not known to give its vectors back as they were; give one of {', '.join(kind.__name__ for kind in whole)}."
+        )
     return FaissArray(index)
 
 
