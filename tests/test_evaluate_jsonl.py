@@ -24,7 +24,7 @@ def arguments(flags: dict) -> list[str]:
 def flags(tmp_path_factory, tiny_model):
     """Flags of an evaluation of eight rows, with no, one or two images each."""
     data = write_data(tmp_path_factory.mktemp("data"), kinds="12112012")
-    settings = {"settings": ",".join(SETTINGS), "max_new_tokens": 6, "batch_size": 3, "num_passages": 2}
+    settings = {"settings": ",".join(SETTINGS), "max_new_tokens": 6, "batch_size": 3, "num_passages": 2, "rollouts": 3}
     return {"model_name_or_path": tiny_model("qwen2_5_vl"), **data, **settings}
 
 
@@ -40,11 +40,12 @@ def records(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
 
 
-def copy_of(finished: Path, folder: Path, predictions: bytes) -> Path:
-    """What a killed run left: the manifest, and these bytes in the file of its rank."""
+def copy_of(finished: Path, folder: Path, predictions: bytes, rollouts: bytes = b"") -> Path:
+    """What a killed run left: the manifest, and these bytes in the files of its rank."""
     folder.mkdir()
     (folder / "manifest.json").write_bytes((finished / "manifest.json").read_bytes())
     (folder / "predictions.rank0.jsonl").write_bytes(predictions)
+    (folder / "rollouts.rank0.jsonl").write_bytes(rollouts)
     return folder
 
 
@@ -74,6 +75,36 @@ def test_summary_has_scores_and_baselines(finished):
     assert scores["baselines"] == {"chance": (1 + 1 / 2) / 8, "majority": 1.0, "medoid": None}
 
 
+def test_each_rows_rollouts_are_in_a_file_of_their_own(finished):
+    drawn = [json.loads(line) for line in (finished / "rollouts.jsonl").read_text().splitlines()]
+    assert [record["id"] for record in drawn] == IDS
+    assert all(len(record["texts"]) == len(record["scores"]) == 3 for record in drawn)
+    assert sum(len(set(record["texts"])) > 1 for record in drawn) >= 6  # they are sampled
+    summary = json.loads((finished / "summary.json").read_text())
+    assert summary["splits"]["all"]["rollouts"]["rollouts"] == 3
+    normal = {record["id"]: record["prompt_hash"] for record in records(finished)[:8]}
+    assert normal == {record["id"]: record["prompt_hash"] for record in drawn}
+    assert not (finished / "suspect_labels.jsonl").exists()  # three are too few
+
+
+def test_prompts_are_hashed_and_the_gold_passages_place_is_told(finished):
+    summary = json.loads((finished / "summary.json").read_text())
+    assert set(summary["prompts"]) == {*SETTINGS, "all"} and len(set(summary["prompts"].values())) == 4
+    # Row n of eight has the first n countries as candidates, its own last; two are shown.
+    measures = summary["splits"]["all"]["settings"]["normal"]
+    assert {place: part["n"] for place, part in measures["gold_rank"].items()} == {str(n): 1 for n in range(1, 9)}
+    assert {place: part["n"] for place, part in measures["gold_position"].items()} == {"1": 1, "2": 1, "absent": 6}
+    assert measures["recall"] == {"1": 1 / 8, "2": 2 / 8}
+    assert summary["official"] == {} and summary["published"] == {"comparable": [], "not_comparable": []}
+
+
+def test_official_predictions_stand_beside(finished):
+    lines = [json.loads(line) for line in (finished / "official_predictions.no_image.jsonl").read_text().splitlines()]
+    assert [line["data_id"] for line in lines] == IDS
+    answers = [record["answer_lenient"] or "" for record in records(finished)[8:16]]
+    assert [line["prediction"] for line in lines] == answers
+
+
 def test_manifest_names_the_folder_and_the_contents(finished, flags):
     manifest = json.loads((finished / "manifest.json").read_text())
     assert manifest["flags"]["output_dir"] == str(finished)
@@ -84,15 +115,25 @@ def test_a_killed_run_goes_on_where_it_stopped(finished, flags, tmp_path):
     lines = (finished / "predictions.jsonl").read_bytes().splitlines(keepends=True)
     marked = json.loads(lines[4]) | {"prediction": "kept from the first run"}
     lines[4] = json.dumps(marked, ensure_ascii=False).encode() + b"\n"
-    folder = copy_of(finished, tmp_path / "stopped", b"".join(lines[:10]) + lines[10][:-20])
+    drawn = (finished / "rollouts.jsonl").read_bytes().splitlines(keepends=True)
+    drawn[1] = drawn[1].replace(b'"texts": ["', b'"texts": ["kept: ')
+    folder = copy_of(
+        finished,
+        tmp_path / "stopped",
+        b"".join(lines[:10]) + lines[10][:-20],
+        b"".join(drawn[:3]) + drawn[3][:40],
+    )
     evaluate_jsonl.main(arguments(flags | {"output_dir": folder, "batch_size": 4}))
     assert (folder / "predictions.jsonl").read_bytes() == b"".join(lines)
-    assert not list(folder.glob("predictions.rank*"))
+    assert (folder / "rollouts.jsonl").read_bytes() == b"".join(drawn)
+    assert not list(folder.glob("*.rank*"))
 
 
-def test_a_finished_run_is_not_answered_again(finished, flags, tmp_path):
+def test_a_finished_run_is_not_answered_again(finished, flags, tmp_path, monkeypatch):
     lines = (finished / "predictions.jsonl").read_bytes()
-    folder = copy_of(finished, tmp_path / "whole", lines.replace(b'"prediction": "', b'"prediction": "kept: '))
+    drawn = (finished / "rollouts.jsonl").read_bytes()
+    folder = copy_of(finished, tmp_path / "whole", lines.replace(b'"prediction": "', b'"prediction": "kept: '), drawn)
+    monkeypatch.setattr(evaluate_jsonl, "load", None)  # no model is loaded
     evaluate_jsonl.main(arguments(flags | {"output_dir": folder}))
     assert all(record["prediction"].startswith("kept: ") for record in records(folder))
 
@@ -112,8 +153,8 @@ def test_another_evaluations_predictions_are_refused_or_overwritten(finished, fl
 @pytest.mark.distributed
 def test_two_ranks_write_the_same_predictions(finished, flags, tmp_path):
     done = run_ranks(evaluate_jsonl.__file__, *arguments(flags | {"output_dir": tmp_path}))
-    assert (tmp_path / "predictions.jsonl").read_bytes() == (finished / "predictions.jsonl").read_bytes()
-    assert (tmp_path / "summary.json").read_bytes() == (finished / "summary.json").read_bytes()
+    for name in ("predictions.jsonl", "rollouts.jsonl", "summary.json", "official_predictions.normal.jsonl"):
+        assert (tmp_path / name).read_bytes() == (finished / name).read_bytes()
     assert done.stdout.count("normal - wrong_image") == 1  # printed by rank 0 alone
 
 
@@ -182,6 +223,7 @@ def test_an_adapter_is_evaluated_with_the_image_limits_it_was_trained_with(flags
         ({"adapter_name_or_path": "/nowhere"}, "no adapter_config.json"),
         ({"batch_size": 0}, "--batch_size 0: at least 1 is wanted"),
         ({"limit": 0}, "--limit 0: at least 1 is wanted"),
+        ({"conditions": "/nowhere.yaml"}, "--conditions /nowhere.yaml cannot be read"),
     ],
 )
 def test_bad_flags_are_refused_before_anything_is_written(flags, tmp_path, change, message):
@@ -190,7 +232,7 @@ def test_bad_flags_are_refused_before_anything_is_written(flags, tmp_path, chang
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("setting", ["no_passages", "gold_only", "gold_removed"])
+@pytest.mark.parametrize("setting", ["no_passages", "gold_only", "oracle_article", "shuffled_passages", "gold_removed"])
 def test_settings_of_passages_want_a_knowledge_base(flags, tmp_path, setting):
     without = {name: value for name, value in flags.items() if name != "knowledge_base"}
     with pytest.raises(InputError, match=f"--settings {setting} chooses among passages, and without --knowledge_base"):
