@@ -1,11 +1,13 @@
-"""The commands of docs/benchmarks_rec_ovd.md run on small files of the same names, and the rows of docs/boxes.md are rows."""
+"""The commands of docs/benchmarks_rec_ovd.md and docs/benchmarks_kivqa.md run on small files of the same names, and the rows of docs/boxes.md are rows."""
 
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
+from evqa_fixture import FLAGS, QUESTIONS, SPECIES, WIKI, question, write_csv, write_images, write_knowledge_base
 from PIL import Image
 
 from open_r1_kivqa.arguments import DataArguments, VLMModelConfig
@@ -55,6 +57,54 @@ def test_flags_of_the_evaluations_are_flags(tmp_path):
     for line in evaluations:
         data, _, arguments = parse((DataArguments, VLMModelConfig, EvaluationArguments), line[4:])
         assert data.task_type in ("rec", "ovd") and arguments.output_dir.startswith("outputs/")
+
+
+@pytest.fixture
+def kivqa_downloads(tmp_path, monkeypatch):
+    """The files that the commands of the page on knowledge-based benchmarks name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
+    data = write_images(tmp_path / "pictures")
+    # Species and landmarks where the page has them: inat/val/<category>/…, landmarks/train/a/b/c/…; the training set is the validation set again.
+    shutil.copytree(data / "inat", tmp_path / "data" / "inat")
+    shutil.copytree(data / "inat" / "val", tmp_path / "data" / "inat" / "train")
+    shutil.copytree(data / "landmarks", tmp_path / "data" / "landmarks" / "train")
+    for split in ("train", "val"):
+        images = [{"id": id, "file_name": name.replace("val/", f"{split}/")} for id, name in SPECIES.items()]
+        (tmp_path / "data" / "inat" / f"{split}.json").write_text(json.dumps({"images": images}))
+    write_csv(tmp_path / "train.csv", QUESTIONS)
+    odd = [question(dataset_image_ids="deadbeefdeadbeef"), question(wikipedia_url=f"{WIKI}Tour_Eiffel")]
+    write_csv(tmp_path / "test.csv", [*QUESTIONS, *odd])
+    write_knowledge_base(tmp_path / "evqa_kb.jsonl")
+    flags = sorted(FLAGS.glob("*.jpg"))
+    for folder in ("viquae/images", "vlm_r1/images", "vlm_r1/other_images"):
+        (tmp_path / folder).mkdir(parents=True)
+        shutil.copy(flags[0], tmp_path / folder / "a.jpg")
+    output = {"answer": ["Levi's", "Levis"], "original_answer": "Levi's"}
+    viquae = {"id": "1", "input": "What brand?", "output": output, "image": "a.jpg", "wikidata_id": "Q1"}
+    (tmp_path / "viquae" / "test.jsonl").write_text(json.dumps(viquae))
+    turns = [{"from": "human", "value": "Defect?"}, {"from": "gpt", "value": "no"}]
+    (tmp_path / "vlm_r1" / "gui.jsonl").write_text(json.dumps({"image": "a.jpg", "conversations": turns}))
+    box = {"image": "a.jpg", "problem": "Where?", "solution": [1, 2, 30, 40]}
+    for name in ("refcoco_train", "refcocog_train"):
+        (tmp_path / "vlm_r1" / f"{name}.json").write_text(json.dumps([box] * 10))
+    text = (DOCS / "benchmarks_kivqa.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "vlm_r1" / "rec.yaml").write_text(listed)
+    return tmp_path
+
+
+def test_commands_of_the_knowledge_based_benchmarks_run(kivqa_downloads, capsys):
+    page = (DOCS / "benchmarks_kivqa.md").read_text(encoding="utf-8")
+    told = {}
+    for line in commands("benchmarks_kivqa.md"):
+        assert line[0] == "kivqa" and line[1] in ("convert", "check")
+        assert main(line[1:]) == 0, capsys.readouterr()
+        told[tuple(line[1:3])] = capsys.readouterr().out
+    assert told["convert", "evqa"].replace(str(kivqa_downloads), "/home/me") in page
+    numbers = {name: len(Path(name).read_text().splitlines()) for name in map(str, Path().glob("*_t*.jsonl"))}
+    # 3 questions, one of them with two images; 4 of 5; 1; 1 + 20 % of 10 + all 10 of the first 1000
+    assert numbers == {"evqa_train.jsonl": 4, "evqa_test.jsonl": 4, "viquae_test.jsonl": 1, "vlm_r1_train.jsonl": 13}
 
 
 def test_rows_of_the_page_on_boxes():
