@@ -47,7 +47,7 @@ def evaluate(
     from open_r1_kivqa.data.jsonl import split_paths
     from open_r1_kivqa.data.launch import once_per_launch
     from open_r1_kivqa.evaluation import rollouts
-    from open_r1_kivqa.evaluation.published import Conditions, read_conditions
+    from open_r1_kivqa.evaluation.published import Conditions, read_conditions, refuse_contradictions
     from open_r1_kivqa.evaluation.records import ROLLOUTS, claim, read_finished, refuse_older
     from open_r1_kivqa.evaluation.report import conclude
     from open_r1_kivqa.evaluation.settings import apply_setting, parse_settings, pictures_of
@@ -71,6 +71,8 @@ def evaluate(
         "num_passages": data_args.num_passages,
         "seed": args.seed,
     }
+    if args.conditions:
+        refuse_contradictions(rows, None if shown["kb"] is None else len(shown["kb"]), *conditions)
     template = load_template(data_args.task_type)
     folder = Path(args.output_dir)
     jobs = [(setting, id) for setting in settings for id in rows.ids]

@@ -87,7 +87,7 @@ def test_official_verdicts_take_the_rewards_place_and_differences_are_counted():
     }
     summary = summarise(records)
     assert summary["splits"]["val_unseen_entity"]["settings"]["normal"]["guard"] == guard_differences(records)
-    assert guard_lines(summary) == ["val_unseen_entity, normal: 1 answers are right by the official rule alone (e3)"]
+    assert guard_lines(summary) == ["val_unseen_entity, normal: right by the official rule alone: 1 (e3)"]
     assert guard_differences(records_of([sample("1", answer="x")], [answered("x")])) == {}
 
 

@@ -13,6 +13,7 @@ from open_r1_kivqa.evaluation.published import (
     joined,
     measured_conditions,
     read_conditions,
+    refuse_contradictions,
     why_not,
 )
 
@@ -71,7 +72,7 @@ def test_the_published_tables():
     assert figures["Wiki-R1 7B", "infoseek"] == {"unseen_question": 47.8, "unseen_entity": 42.3, "mean": 44.1}
     assert figures["ReflectiVA", "infoseek"] == {"unseen_question": 40.4, "unseen_entity": 39.8, "mean": 40.1}
     assert figures["Wiki-R1 3B", "evqa"] == {"all": 35.9}
-    assert figures["Wiki-R1 3B, DAPO only", "infoseek"] == {"mean": 41.5}
+    assert figures["Wiki-R1 3B (DAPO only)", "infoseek"] == {"mean": 41.5}
 
 
 def test_what_is_seen_of_our_own_conditions():
@@ -85,7 +86,7 @@ def test_what_is_seen_of_our_own_conditions():
         {"passages": ["a#1", "b#1"], "gold_position": 0},
         {"passages": ["a#1"], "gold_position": None},
     ]
-    assert measured_conditions("evqa", records, rows, 7) == Conditions(
+    assert measured_conditions("evqa", rows, 7, records) == Conditions(
         judge="exact match only, no BEM",
         question_types="2_hop,templated",
         images_per_question=2,
@@ -93,7 +94,7 @@ def test_what_is_seen_of_our_own_conditions():
         recall_at=2,
         recall=0.5,
     )
-    nothing = measured_conditions("evqa", [{"passages": [], "gold_position": 0}], rows[:1], None)
+    nothing = measured_conditions("evqa", rows[:1], None, [{"passages": [], "gold_position": 0}])
     assert (nothing.recall_at, nothing.recall, nothing.knowledge_base_articles) == (None, None, None)
 
 
@@ -102,6 +103,16 @@ def test_what_is_stated_may_not_contradict_what_is_seen():
     assert joined(seen, Conditions(split="val"), "we") == Conditions(split="val", knowledge_base_articles=7)
     with pytest.raises(InputError, match="we has knowledge_base_articles 7, not 8"):
         joined(seen, Conditions(knowledge_base_articles=8), "we")
+
+
+def test_contradictions_are_found_before_anything_is_answered():
+    rows = [sample("1", accu_reward_method="evqa", data_id=1), sample("2", data_id=1)]
+    refuse_contradictions(rows, 7, Conditions(judge="exact match only, no BEM", images_per_question=1, recall=0.3), {})
+    with pytest.raises(InputError, match="this evaluation has judge 'exact match only, no BEM', not 'BEM'"):
+        refuse_contradictions(rows, 7, Conditions(judge="BEM"), {})
+    refuse_contradictions(rows[1:], 7, Conditions(judge="BEM"), {})  # no row of a benchmark
+    with pytest.raises(InputError, match="ReflectiVA on infoseek has split 'val', not 'test'"):
+        refuse_contradictions([], None, Conditions(), {("ReflectiVA", "infoseek"): Conditions(split="test")})
 
 
 def test_the_file_of_conditions(tmp_path):

@@ -130,7 +130,7 @@ def guard_lines(summary: dict) -> list[str]:
                 if part["count"]:
                     judge = "the official rule" if kind == "official_only" else "training's reward"
                     ids = ", ".join(part["ids"]) + (", ..." if part["count"] > len(part["ids"]) else "")
-                    lines.append(f"{split}, {setting}: {part['count']:,} answers are right by {judge} alone ({ids})")
+                    lines.append(f"{split}, {setting}: right by {judge} alone: {part['count']:,} ({ids})")
     return lines
 
 

@@ -3,7 +3,8 @@
 A figure depends on more than the model: who judges, which questions of which split, how many pictures of a question, how large the knowledge base is and what the retriever finds in it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -14,6 +15,7 @@ from ..data.samples import Sample
 from ..errors import InputError
 from .official import JUDGES, figures
 
+OURS = "this evaluation"
 RECALL_SLACK = 0.0005  # recalls are published in per cent with one decimal
 
 
@@ -63,11 +65,11 @@ WIKI_R1 = {
     "evqa": Conditions(retriever=FOUND_BY.format("EVA-CLIP-8B", "ColBERTv2", 0.985)),
 }
 ABLATION = {  # system: (EVQA all, InfoSeek all)
-    "Wiki-R1's Qwen2.5-VL-3B, untrained": (18.8, 19.6),
-    "Wiki-R1 3B, SFT only": (25.1, 29.5),
-    "Wiki-R1 3B, DAPO only": (31.4, 41.5),
-    "Wiki-R1 3B, data curriculum": (34.5, 43.0),
-    "Wiki-R1 3B, sampling without propagation": (32.1, 40.0),
+    "Wiki-R1 3B (untrained)": (18.8, 19.6),
+    "Wiki-R1 3B (SFT only)": (25.1, 29.5),
+    "Wiki-R1 3B (DAPO only)": (31.4, 41.5),
+    "Wiki-R1 3B (data curriculum)": (34.5, 43.0),
+    "Wiki-R1 3B (sampling without propagation)": (32.1, 40.0),
     "Wiki-R1 3B": (35.9, 42.2),
 }
 PUBLISHED = (
@@ -88,18 +90,15 @@ PUBLISHED = (
 
 
 def measured_conditions(
-    benchmark: str, records: Sequence[dict], samples: Sequence[Sample], knowledge_base_articles: int | None
+    benchmark: str, samples: Sequence[Sample], knowledge_base_articles: int | None, records: Sequence[dict] = ()
 ) -> Conditions:
     """What can be seen of this evaluation's own conditions on a benchmark.
 
     Args:
-        records, samples: of the setting `normal` and of the benchmark's method, in the same order.
-        knowledge_base_articles: None without a knowledge base.
+        samples: the benchmark's rows. knowledge_base_articles: None without a knowledge base.
+        records: of the rows under `normal`; without them nothing is known of the recall.
     """
-    questions: dict[str, int] = {}
-    for sample in samples:
-        id = str(sample.row.get("data_id", sample.id))
-        questions[id] = questions.get(id, 0) + 1
+    questions = Counter(str(sample.row.get("data_id", sample.id)) for sample in samples)
     shown = max((len(record["passages"]) for record in records), default=0)
     known = [record["gold_position"] for record in records if record["gold_position"] is not None]
     recall = sum(place > 0 for place in known) / len(known) if known and shown else None
@@ -111,6 +110,20 @@ def measured_conditions(
         recall_at=shown or None,
         recall=recall,
     )
+
+
+def refuse_contradictions(
+    samples: Iterable[Sample], knowledge_base_articles: int | None, stated: Conditions, of_published: Mapping
+) -> None:
+    """InputError where --conditions says other than what is seen of the rows and the knowledge base, or known of published figures; before anything is answered, so the recall is left for later."""
+    rows: dict[str, list[Sample]] = {}
+    for sample in samples:
+        if sample.reward_method in JUDGES:
+            rows.setdefault(sample.reward_method, []).append(sample)
+    for benchmark, its_rows in rows.items():
+        joined(measured_conditions(benchmark, its_rows, knowledge_base_articles), stated, OURS)
+    for one in PUBLISHED:
+        joined(one.conditions, of_published.get((one.system, one.benchmark), Conditions()), _name(one))
 
 
 def read_conditions(path: str) -> tuple[Conditions, dict[tuple[str, str], Conditions]]:
@@ -162,10 +175,12 @@ def joined(known: Conditions, stated: Conditions, who: str) -> Conditions:
     for name in KINDS:
         one, other = getattr(known, name), getattr(stated, name)
         if None not in (one, other) and not _same(name, one, other):
-            raise InputError(
-                f"--conditions: {who} has {name} {one!r}, not {other!r}: correct it or leave it out. All answers are kept."
-            )
+            raise InputError(f"--conditions: {who} has {name} {one!r}, not {other!r}: correct it or leave it out.")
     return replace(known, **{name: getattr(stated, name) for name in KINDS if getattr(known, name) is None})
+
+
+def _name(published: Published) -> str:
+    return f"{published.system} on {published.benchmark}"
 
 
 def why_not(ours: Conditions, theirs: Conditions) -> str | None:
@@ -214,7 +229,7 @@ def comparisons(
         if one.benchmark not in official:
             continue
         more = stated.get((one.system, one.benchmark), Conditions())
-        conditions = joined(one.conditions, more, f"{one.system} on {one.benchmark}")
+        conditions = joined(one.conditions, more, _name(one))
         reason = why_not(ours[one.benchmark], conditions)
         if reason is not None:
             reasons.setdefault((one.benchmark, reason), []).append(one.system)
@@ -244,5 +259,5 @@ def comparison_lines(found: Mapping[str, list]) -> list[str]:
         for one in found["comparable"]
     ]
     for one in found["not_comparable"]:
-        lines.append(f"not comparable on {one['benchmark']}: {', '.join(one['systems'])} ({one['reason']})")
+        lines.append(f"not comparable on {one['benchmark']}: {'; '.join(one['systems'])} ({one['reason']})")
     return lines

@@ -14,7 +14,7 @@ from ..rewards.judge import Judge
 from . import predict, rollouts
 from .baselines import baselines
 from .official import guard_lines, official_scores, official_table, write_official_predictions
-from .published import Conditions, comparison_lines, comparisons, joined, measured_conditions
+from .published import OURS, Conditions, comparison_lines, comparisons, joined, measured_conditions
 from .ranks import rank_table
 from .records import PREDICTIONS, ROLLOUTS, Job, merge, write_records
 from .shown import prompts_hash
@@ -97,14 +97,13 @@ def _beside_published(
     official: dict, records: list[dict], samples: list[Sample], kb: KnowledgeBase | None, conditions: tuple
 ) -> dict:
     stated, of_published = conditions
+    articles = None if kb is None else len(kb)
+    normal = [pair for pair in zip(records, samples, strict=True) if pair[0]["setting"] == "normal"]
     ours = {}
     for benchmark in official.get("normal", {}):
-        pairs = zip(records, samples, strict=True)
-        its = [(r, s) for r, s in pairs if r["setting"] == "normal" and s.reward_method == benchmark]
-        known = measured_conditions(
-            benchmark, [r for r, _ in its], [s for _, s in its], None if kb is None else len(kb)
-        )
-        ours[benchmark] = joined(known, stated, "this evaluation")
+        its = [pair for pair in normal if pair[1].reward_method == benchmark]
+        known = measured_conditions(benchmark, [row for _, row in its], articles, [record for record, _ in its])
+        ours[benchmark] = joined(known, stated, OURS)
     return comparisons(official.get("normal", {}), ours, of_published)
 
 
@@ -137,5 +136,4 @@ def _show(summary: dict, suspects: list[dict] | None, number: int) -> None:
         lines.append(f"rows with suspect references ({least}): {len(suspects):,}, in {SUSPECTS}")
     elif number:
         lines.append(f"suspect references are looked for from --rollouts {rollouts.LEAST_ROLLOUTS} on")
-    for line in lines:
-        console.print(line, markup=False, highlight=False)
+    print("\n".join(lines), end="\n" if lines else "", flush=True)
