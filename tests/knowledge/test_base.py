@@ -144,3 +144,18 @@ def test_the_index_is_kept(write, tmp_path, monkeypatch):
     KnowledgeBase.open(path)
     monkeypatch.setattr(base, "_index", None)
     assert KnowledgeBase.open(path).passage("7#3").text == "t"
+
+
+def test_an_index_that_takes_long_says_so_once(write, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "SMALLEST_CACHED", 0)
+    clock = iter([0.0, 31.7, 100.0, 100.1])
+    monkeypatch.setattr(cache.time, "monotonic", lambda: next(clock))
+    path = write(ARTICLES)
+    os.utime(path, (1e9, 1e9))
+    KnowledgeBase.open(path)
+    assert capsys.readouterr().err == (
+        f"Indexing the articles of {path} took 32 s; what was found is kept in {tmp_path / 'cache'}, so the next time takes none.\n"
+    )
+    KnowledgeBase.open(path)
+    assert capsys.readouterr().err == ""

@@ -4,14 +4,17 @@ import hashlib
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 SMALLEST_CACHED = 4 * 2**20  # bytes; smaller files are read again faster than a cache entry is found
+LONG = 5.0  # seconds; what takes longer is told
 SETTLED = 2.0  # seconds; a file changed within its clock's resolution could change again with the same time stamp
 
 logger = logging.getLogger(__name__)
@@ -53,6 +56,19 @@ def content_hash(path: str) -> str:
             return {"sha256": np.frombuffer(hashlib.file_digest(file, "sha256").digest(), dtype=np.uint8)}
 
     return cached_arrays(path, "sha256", build)["sha256"].tobytes().hex()
+
+
+@contextmanager
+def telling(what: str) -> Iterator[None]:
+    """Says on stderr how long the work took if that was long: "`what` took 32 s; ..."."""
+    start = time.monotonic()
+    yield
+    if (seconds := time.monotonic() - start) > LONG:
+        print(
+            f"{what} took {seconds:.0f} s; what was found is kept in {cache_folder()}, so the next time takes none.",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _mapped(file: Path) -> np.ndarray:

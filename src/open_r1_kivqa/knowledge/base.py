@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..data.cache import cached_arrays
+from ..data.cache import cached_arrays, telling
 from ..data.lines import JsonLines
 from ..data.packed import sort_hashes, text_hash
 from ..errors import InputError
@@ -39,13 +39,14 @@ class KnowledgeBase:
 
     @classmethod
     def open(cls, path: str) -> "KnowledgeBase":
-        """Index the articles by key (remembered for large files).
+        """Index the articles by key (remembered for large files; where it takes long, a line on stderr says how long).
 
         Raises:
             InputError: the file is missing, empty or not jsonl, or an article has no key or another's.
         """
-        lines = JsonLines(path)
-        arrays = cached_arrays(lines.path, "articles-1", lambda: _index(lines))
+        with telling(f"Indexing the articles of {path}"):
+            lines = JsonLines(path)
+            arrays = cached_arrays(lines.path, "articles-1", lambda: _index(lines))
         return cls(lines, arrays["hashes"], arrays["order"])
 
     @property

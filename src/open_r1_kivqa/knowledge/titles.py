@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from ..data.cache import cached_arrays
+from ..data.cache import cached_arrays, telling
 from ..data.packed import sort_hashes, text_hash
 from ..errors import InputError
 from .base import KnowledgeBase
@@ -66,7 +66,7 @@ class Titles:
 
     @classmethod
     def open(cls, kb: KnowledgeBase, redirects: Mapping[str, str] | None = None) -> "Titles":
-        """Read the names of every article (remembered for large files).
+        """Read the names of every article (remembered for large files; where it takes long, a line on stderr says how long).
 
         Args:
             redirects: of `read_redirects`.
@@ -74,7 +74,8 @@ class Titles:
         Raises:
             InputError: an article's title, url or aliases are no texts.
         """
-        arrays = cached_arrays(kb.path, "titles-1", lambda: _index(kb))
+        with telling(f"Reading the names of the articles of {kb.path}"):
+            arrays = cached_arrays(kb.path, "titles-1", lambda: _index(kb))
         return cls(kb, arrays["hashes"], arrays["lines"], redirects or {})
 
     def find(self, name: str) -> str | None:
