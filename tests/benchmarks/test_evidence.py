@@ -16,6 +16,7 @@ TOWER = [
     ("History", "Gustave Eiffel's company built it from 1887 to 1889 for a World's Fair. It cost 7.8 million francs."),
     ("Blank", "  "),
     ("Age", "It stands still."),
+    ("Twin", "One like it, on the Côte d’Azur, weighs 9\u202f700 t – or 10–11 m³ of iron."),
 ]
 
 
@@ -47,6 +48,12 @@ def finder(tmp_path, sections=TOWER, scorer=None) -> EvidenceFinder:
         (["1083"], ("tower#1", "alias")),
         (["high"], ("tower#1", "alias")),  # not that of "higher"
         (["Age"], ("tower#4", "alias")),  # the title belongs to the section
+        (["cote d'azur"], ("tower#5", "alias")),
+        (["Cote d azur"], ("tower#5", "alias")),
+        (["9700"], "weak"),  # a space doesn't join words
+        ({"range": [9700, 9700]}, ("tower#5", "number")),
+        ({"range": [10.5, 11]}, ("tower#5", "number")),
+        ({"range": [2, 6]}, "weak"),  # no 3 of m³
         (["Pari"], "weak"),
         (["Eiffel Gustave"], "weak"),
         (["...", ""], "weak"),
