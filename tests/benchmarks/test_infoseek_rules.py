@@ -163,6 +163,7 @@ def test_numerical(prediction, reference, right):
 
 def test_forms_of_a_numerical_reference():
     assert bounds([{"wikidata": 1.0, "range": [0.9, 1.1]}]) == (0.9, 1.1)
+    assert bounds([{"range": [0.9, 1.1]}, {"range": [5, 6]}]) == (0.9, 1.1)
     assert bounds({"range": ["0.9", "1.1"]}) == (0.9, 1.1)  # the official code turns them into texts and back
     assert bounds((2, 3)) == (2, 3)
     assert bounds(10) == bounds("10") == bounds([10.0]) == (9, 11)

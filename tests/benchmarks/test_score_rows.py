@@ -109,8 +109,10 @@ def test_several_images_of_one_question_take_several_predictions(tmp_path, capsy
     words = ["rows", "--references", references, "--predictions"]
     result = scored(capsys, *words, predictions(tmp_path / "p.jsonl", [(4, "Paris"), (4, "Rome"), (4, "paris")]))
     assert result["scores"]["splits"]["all"]["mean"] == approx(66.67)
-    result = scored(capsys, *words, predictions(tmp_path / "p2.jsonl", [(4, "Paris")]))
-    assert result["scores"]["splits"]["all"]["mean"] == approx(33.33) and result["coverage"]["missing"] == 2
+    result = scored(capsys, *words, predictions(tmp_path / "p2.jsonl", [(4, "Paris"), (4, "Rome")]))
+    assert result["scores"]["splits"]["all"]["mean"] == approx(33.33) and result["coverage"]["missing"] == 1
+    result = scored(capsys, *words, predictions(tmp_path / "p1.jsonl", [(4, "Paris")]))  # one for the question
+    assert result["scores"]["splits"]["all"]["mean"] == 100.0 and result["coverage"]["questions"] == 1
     code, _, err = kivqa_score(capsys, *words, predictions(tmp_path / "p3.jsonl", [(4, "Paris")] * 4))
     assert code == 2 and "1 of 4 predictions are further ones of an id ('4')" in err
 

@@ -61,7 +61,11 @@ def bounds(answer_eval: Any) -> tuple[float, float]:
     Raises:
         InputError: it is none of these.
     """
-    reference = answer_eval[0] if isinstance(answer_eval, Sequence) and len(answer_eval) == 1 else answer_eval
+    is_list = isinstance(answer_eval, Sequence) and len(answer_eval) > 0
+    # Of several ranges the official code takes the first.
+    reference = (
+        answer_eval[0] if is_list and (len(answer_eval) == 1 or isinstance(answer_eval[0], dict)) else answer_eval
+    )
     try:
         ends = reference["range"][:2] if isinstance(reference, dict) else reference
         if isinstance(ends, list | tuple):

@@ -66,6 +66,7 @@ def load_judge(flags: argparse.Namespace) -> "Judge | None":
         raise InputError(f"--judge {flags.judge!r} is no judge; give {KINDS}.")
     _refuse_flags_of_others(flags, kind)
     if kind == "bem":
+        path = os.path.expanduser(path)  # the shell leaves "bem:~/…" as it is
         label, batch_size = _or(flags.bem_label, 1), _or(flags.bem_batch_size, 64)
         return Bem(path, equivalent=label, batch_size=batch_size, device=flags.bem_device)
     return Llm.from_flags(flags) if kind == "llm" else None

@@ -89,6 +89,7 @@ def score(flags: argparse.Namespace) -> dict:
     Raises:
         InputError: a file or a flag cannot be used, or predictions and references don't belong together.
     """
+    from ..data.report import ProgressLine
     from .score_files import Matching, Predictions, Verdicts, described
 
     _check_output(flags)
@@ -98,6 +99,7 @@ def score(flags: argparse.Namespace) -> dict:
     if matching.has_shared_ids:
         target.refuse_mixed()
     counted, is_whole = Counter(), 0
+    progress, done = ProgressLine(), 0
     with Verdicts(flags.per_sample) as file:
         for batch in _batches(target, matching):
             given = [one for one in batch if one[1] is not None]
@@ -106,7 +108,10 @@ def score(flags: argparse.Namespace) -> dict:
                 verdict = target.missing(question) if prediction is None else next(found)
                 file.write({"data_id": question[0], **verdict})
                 counted[target.counted(question, verdict)] += 1
+            done += len(batch)
+            progress("scored", done, len(matching.lines))
             is_whole += sum(any(mark in prediction for mark in WHOLE_ANSWERS) for _, prediction in given)
+    progress.clear()
     coverage = matching.coverage()
     files = {name: [described(path) for path in paths] for name, paths in target.files.items()}
     result = {

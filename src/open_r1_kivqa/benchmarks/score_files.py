@@ -82,7 +82,7 @@ class Predictions:
 class Matching:
     """Which prediction belongs to which question.
 
-    A question id that stands n times among the references takes n predictions.
+    An id that stands n times among the references (`several`) takes n predictions; but where no id has more than one prediction, its question counts once.
 
     Args:
         predictions: as read.
@@ -101,6 +101,8 @@ class Matching:
         self._predictions, self._ids, self.official = predictions, ids, official
         wanted = digests(ids())
         earlier = _earlier(wanted)
+        is_once = len(np.unique(predictions.digests)) == len(predictions)
+        self._counts = earlier == 0 if is_once else np.ones(len(wanted), dtype=bool)  # of each question whether it does
         self.has_shared_ids = bool(earlier.any())
         if self.has_shared_ids and not several:
             again = int(earlier.argmax())
@@ -109,7 +111,7 @@ class Matching:
             )
         order = np.argsort(predictions.digests, kind="stable")
         place = np.searchsorted(predictions.digests[order], wanted) + earlier
-        found = place < len(order)
+        found = (place < len(order)) & self._counts
         found[found] = predictions.digests[order[place[found]]] == wanted[found]
         self.lines = np.full(len(wanted), -1, dtype=np.int64)  # of each question the line of its prediction
         self.lines[found] = order[place[found]]
@@ -135,13 +137,14 @@ class Matching:
         """The predictions that count for question `i`: one, or None for a missing one that counts as wrong; with `official` any number."""
         line = int(self.lines[i])
         if line < 0:
-            return [] if self.official else [None]
+            return [None] if self._counts[i] and not self.official else []
         return [self._predictions.text(line) for line in (line, *self._further.get(i, []))]
 
     def coverage(self) -> dict[str, Any]:
         """`questions`, `answered`, and how many were `missing`, `unknown` and `repeated`, each with the first few ids as `…_examples`."""
-        missing = np.flatnonzero(self.lines < 0)
-        numbers = {"questions": len(self.lines), "answered": len(self.lines) - len(missing), "missing": len(missing)}
+        missing = np.flatnonzero((self.lines < 0) & self._counts)
+        questions = int(self._counts.sum())
+        numbers = {"questions": questions, "answered": questions - len(missing), "missing": len(missing)}
         numbers |= {"unknown": len(self.unknown), "repeated": len(self.repeated)}
         return numbers | {
             "missing_examples": self._names(missing[:EXAMPLES].tolist()),

@@ -22,7 +22,7 @@ ANYWHERE = "/"  # images aren't opened, so any path will do
 
 
 class OwnRows:
-    """The rows of one or several jsonl files. Predictions name a row's `data_id`, or its `id` if it has none; rows with the same `data_id` show several images of one question."""
+    """The rows of one or several jsonl files. Predictions name a row's `data_id`, or its `id` if it has none; rows with the same `data_id` show several images of one question, and take one prediction for all of them or one each."""
 
     name = "rows"
     several = True

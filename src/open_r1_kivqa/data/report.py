@@ -129,3 +129,8 @@ class ProgressLine:
             print(
                 f"{what} {done:,} of {total:,}", end="\033[K\r" if self._terminal else "\n", file=sys.stderr, flush=True
             )
+
+    def clear(self) -> None:
+        """Takes the line off a terminal, where it would show behind a shorter one."""
+        if self._terminal:
+            print("\033[K", end="", file=sys.stderr, flush=True)
