@@ -15,7 +15,6 @@ def read(tmp_path, content, name="val.json"):
 def test_inaturalists_own_file(tmp_path):
     images = [{"id": 12, "width": 5, "file_name": "val/b/x.jpg", "license": 0}, {"id": 7, "file_name": "val/a/é.jpg"}]
     names = read(tmp_path, {"info": {"year": 2021}, "images": images, "annotations": [{"id": 12, "image_id": 7}]})
-    assert len(names) == 2
     assert names.get("12") == "val/b/x.jpg" and names.get("7") == "val/a/é.jpg" and names.get("1") is None
 
 

@@ -10,6 +10,7 @@ out so. Where a benchmark's ids are other names, a JSON file says which file eac
 import hashlib
 import os
 import time
+from array import array
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from ..errors import InputError
 from .cache import SETTLED, cache_folder, store_arrays
 from .image_names import ImageNames, name_of
-from .packed import Texts, places, sort_hashes, text_hash
+from .packed import Packer, Texts, places, sort_hashes, text_hash
 
 EXTENSIONS = frozenset(".jpg .jpeg .jpe .jfif .png .webp .gif .bmp .tif .tiff .ppm .pgm .jp2 .avif".split())
 DATASETS = ("inaturalist", "landmarks", "oven", "")
@@ -170,7 +171,8 @@ def _walk(roots: list[str]) -> dict[str, np.ndarray]:
     """Folders below the common one and their times of change; of each image its name, the number of its folder, and the hash of its id in lower case, hashes sorted."""
     common = os.path.commonpath(roots)
     waiting, entered = roots[::-1], set()
-    folders, times, names, folder_of = [], [], [], []
+    folders, times = [], []
+    names, folder_of, unsorted = Packer(), array("i"), array("Q")
     while waiting:
         folder = waiting.pop()
         try:
@@ -185,23 +187,24 @@ def _walk(roots: list[str]) -> dict[str, np.ndarray]:
                     if entry.is_dir():
                         waiting.append(entry.path)
                     elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS and entry.is_file():
-                        names.append(entry.name)
+                        names.add(entry.name)
                         folder_of.append(len(folders))
+                        unsorted.append(text_hash(_stem(entry.name).lower()))
         except OSError as error:
             raise InputError(
                 f"Image folder {folder} cannot be read ({error.strerror}); give one that you may read."
             ) from error
         folders.append(os.path.relpath(folder, common))
         times.append(status.st_mtime_ns)
-    folder_texts, name_texts = Texts.of("" if name == "." else name for name in folders), Texts.of(names)
-    hashes, order = sort_hashes(text_hash(_stem(name).lower()) for name in names)
+    folder_texts, name_texts = Texts.of("" if name == "." else name for name in folders), names.texts()
+    hashes, order = sort_hashes(unsorted)
     return {
         "folders": folder_texts.arrays[0],
         "folder_ends": folder_texts.arrays[1],
         "times": np.array(times, dtype=np.int64),
         "names": name_texts.arrays[0],
         "name_ends": name_texts.arrays[1],
-        "folder_of": np.array(folder_of, dtype=np.int32),
+        "folder_of": np.frombuffer(folder_of, dtype=np.int32),
         "hashes": hashes,
         "order": order,
     }

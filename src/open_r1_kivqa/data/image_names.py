@@ -1,13 +1,14 @@
 """JSON files that say which file an image id is, for benchmarks whose ids are no file names: OVEN's `oven_id2path.json`, iNaturalist's `train.json` and `val.json`."""
 
 import os
+from array import array
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ..errors import InputError
 from .cache import cached_arrays, content_hash
-from .packed import Texts, places, sort_hashes, text_hash
+from .packed import Packer, Texts, places, sort_hashes, text_hash
 
 
 class ImageNames:
@@ -34,9 +35,6 @@ class ImageNames:
             Texts(arrays["ids"], arrays["id_ends"]),
             Texts(arrays["names"], arrays["name_ends"]),
         )
-
-    def __len__(self) -> int:
-        return len(self._order)
 
     @property
     def content_hash(self) -> str:
@@ -65,23 +63,29 @@ def name_of(id: str, files: Sequence[ImageNames]) -> str | None:
 
 
 def _index(path: str) -> dict[str, np.ndarray]:
-    names: dict[str, str] = {}
+    packed_ids, packed_names, unsorted = Packer(), Packer(), array("Q")
     for id, name in _pairs(path):
-        if names.setdefault(id, name) != name:
-            raise InputError(f"{path}: image id {id!r} has two names, {names[id]!r} and {name!r}; remove one.")
-    if not names:
+        packed_ids.add(id)
+        packed_names.add(name)
+        unsorted.append(text_hash(id))
+    if not len(unsorted):
         raise InputError(
             f'{path} names no image; wanted is {{"images": [{{"id": …, "file_name": …}}, …]}} or {{"id": "path", …}}.'
         )
-    ids, values = Texts.of(names), Texts.of(names.values())
-    hashes, order = sort_hashes(text_hash(id) for id in names)
+    ids, names, (hashes, order) = packed_ids.texts(), packed_names.texts(), sort_hashes(unsorted)
+    for place in np.flatnonzero(hashes[1:] == hashes[:-1]).tolist():
+        first, second = order[place : place + 2].tolist()
+        if ids[first] == ids[second] and names[first] != names[second]:
+            raise InputError(
+                f"{path}: image id {ids[first]!r} has two names, {names[first]!r} and {names[second]!r}; remove one."
+            )
     return {
         "hashes": hashes,
         "order": order,
         "ids": ids.arrays[0],
         "id_ends": ids.arrays[1],
-        "names": values.arrays[0],
-        "name_ends": values.arrays[1],
+        "names": names.arrays[0],
+        "name_ends": names.arrays[1],
     }
 
 

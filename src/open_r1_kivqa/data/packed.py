@@ -1,6 +1,7 @@
 """Many short texts in a few arrays: a million names take some 60 MB as Python texts, and here their own length. Arrays can be kept in a cache entry."""
 
 import hashlib
+from array import array
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -15,11 +16,10 @@ class Texts(Sequence[str]):
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Texts":
         """Packs them. Raises UnicodeEncodeError for a text that isn't Unicode (half of a surrogate pair)."""
-        joined, ends = bytearray(), []
+        packer = Packer()
         for text in texts:
-            joined += text.encode("utf-8")
-            ends.append(len(joined))
-        return cls(np.frombuffer(joined, dtype=np.uint8), np.array(ends, dtype=np.int64))
+            packer.add(text)
+        return packer.texts()
 
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
@@ -33,6 +33,21 @@ class Texts(Sequence[str]):
         i = range(len(self))[i]
         start = int(self._ends[i - 1]) if i else 0
         return self._joined[start : int(self._ends[i])].tobytes().decode("utf-8")
+
+
+class Packer:
+    """Packs texts as they come, so that none is kept as a Python text."""
+
+    def __init__(self):
+        self._joined, self._ends = bytearray(), array("q")
+
+    def add(self, text: str) -> None:
+        self._joined += text.encode("utf-8")
+        self._ends.append(len(self._joined))
+
+    def texts(self) -> Texts:
+        """Those added; nothing can be added afterwards."""
+        return Texts(np.frombuffer(self._joined, dtype=np.uint8), np.frombuffer(self._ends, dtype=np.int64))
 
 
 def text_hash(text: str) -> int:
