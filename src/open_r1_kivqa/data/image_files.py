@@ -78,8 +78,8 @@ class ImageFiles:
     def fingerprint(self) -> str:
         """sha256 over the paths and the JSON files' contents: the same images under the same ids."""
         digest = hashlib.sha256()
-        for array in (*Texts.of(self._folders).arrays, *self._names.arrays, self._folder_of):
-            digest.update(np.ascontiguousarray(array))
+        for part in (*Texts.of(self._folders).arrays, *self._names.arrays, self._folder_of):
+            digest.update(np.ascontiguousarray(part))
         for dataset, files in sorted(self._names_of.items()):
             digest.update(" ".join([dataset, *(file.content_hash for file in files)]).encode())
         return digest.hexdigest()
