@@ -167,7 +167,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 def flags(base: Path, output: Path, encoder: str, *more: str) -> list[str]:
     given = {"knowledge_base": base / "kb.jsonl", "image_folders": base / "images", "encoder": encoder}
-    given |= {"output": output, "batch_size": 4, "device": "cpu"}
+    given |= {"output": output, "batch_size": 4} | ({"device": "cpu"} if encoder != "colour" else {})
     return [word for name, value in given.items() for word in (f"--{name}", str(value))] + list(more)
 
 

@@ -143,6 +143,11 @@ def test_missing_pictures_are_told(tmp_path, capsys):
         (["--encoder", "colour", "--redirects", "a.tsv"], "--redirects has no effect without imported vectors"),
         (["--features", "a.npy", "--ids", "a.txt", "--save_features", "f"], "--save_features has no effect"),
         (["--features", "a.npy", "--ids", "a.txt", "--device", "cpu"], "--device has no effect without --encoder"),
+        (
+            ["--features", "a.npy", "--ids", "a.txt", "--batch_size", "8"],
+            "--batch_size has no effect without --encoder",
+        ),
+        (["--encoder", "colour", "--dtype", "float16"], "--dtype has no effect with --encoder colour"),
         (["--encoder", "colour", "--nprobe", "3"], "--nprobe has no effect with --kind flat"),
         (["--encoder", "colour", "--kind", "ivf", "--ef_search", "3"], "--ef_search has no effect with --kind ivf"),
         (["--encoder", "colour", "--kind", "ivf", "--nprobe", "0"], "--nprobe 0 looks at nothing"),

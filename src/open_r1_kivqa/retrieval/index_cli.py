@@ -33,9 +33,7 @@ def parser() -> argparse.ArgumentParser:
         "--encoder",
         help="colour, or folder or hub name of a CLIP, SigLIP or DINO checkpoint; beside imported vectors: what made them",
     )
-    pictures.add_argument(
-        "--batch_size", type=int, default=BATCH_SIZE, help="pictures computed at a time (default: %(default)s)"
-    )
+    pictures.add_argument("--batch_size", type=int, help=f"pictures computed at a time (default: {BATCH_SIZE})")
     pictures.add_argument("--dtype", choices=DTYPES, help="to compute in (default: as saved; on a CPU float32)")
     pictures.add_argument("--device", help="cpu, cuda:0 ... (default: a GPU if there is one)")
     pictures.add_argument(
@@ -113,16 +111,20 @@ def _check(flags: argparse.Namespace) -> None:
         raise InputError(
             f"--save_features has no effect with {given[0]}, whose vectors are there already; leave it out."
         )
-    if not flags.encoder:
-        for name in ("dtype", "device", "image_folders"):
-            if getattr(flags, name):
-                raise InputError(f"--{name} has no effect without --encoder; leave it out.")
+    for name in ("dtype", "device", "batch_size", "image_folders"):
+        if getattr(flags, name) and not flags.encoder:
+            raise InputError(f"--{name} has no effect without --encoder; leave it out.")
+    for name in ("dtype", "device"):
+        if getattr(flags, name) and flags.encoder == "colour":
+            raise InputError(f"--{name} has no effect with --encoder colour, which has no model; leave it out.")
     for name, kind in (("nprobe", "ivf"), ("ef_search", "hnsw")):
         value = getattr(flags, name)
         if value is not None and flags.kind != kind:
             raise InputError(f"--{name} has no effect with --kind {flags.kind}; leave it out, or give --kind {kind}.")
         if value is not None and value < 1:
             raise InputError(f"--{name} {value} looks at nothing; give 1 or more.")
+    if flags.batch_size is None:
+        flags.batch_size = BATCH_SIZE
     if flags.batch_size < 1:
         raise InputError(f"--batch_size {flags.batch_size} computes nothing; give 1 or more.")
     if not 0 <= flags.seed < 2**63:
