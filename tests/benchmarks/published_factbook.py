@@ -99,3 +99,51 @@ def infoseek(folder, rows) -> dict[str, str]:
 
 def flags_of(values: dict[str, str]) -> list[str]:
     return [part for pair in values.items() for part in pair]
+
+
+def related_kb(path) -> str:
+    """Articles by url, half of them in Encyclopedic-VQA's form and half in Wiki6M's, under the name of Wiki-R1's file."""
+    values = {
+        url_of(article): encyclopedic(article) if number % 2 else wiki6m_line(article)
+        for number, article in enumerate(countries())
+    }
+    path.write_text(json.dumps(values), encoding="utf-8")
+    return str(path)
+
+
+def write_downloads(folder, rows) -> None:
+    """The files that docs/benchmarks_kivqa.md names, below a folder; of the first questions one has no image, one an entity of another name, and one an answer that no section holds; of Wiki-R1's the last is Encyclopedic-VQA's."""
+    encyclopedic_kb(folder / "encyclopedic_kb_wiki.json")
+    write_lines(folder / "Wiki6M_ver_1_0.jsonl", map(wiki6m_line, countries()))
+    related_kb(folder / "final_related_KB_reflectiVA_v2.json")
+    infoseek(folder, rows)
+    (folder / "data").mkdir(exist_ok=True)
+    (folder / "oven").rename(folder / "data" / "oven")
+    (folder / "data" / "oven" / "04" / "oven_04000000.JPEG").unlink()
+    entities, questions = (folder / f"infoseek_{name}.jsonl" for name in ("val_withkb", "val"))
+    lines = lines_of(entities)
+    lines[1]["entity_text"] = "Atlantis"
+    write_lines(entities, lines)
+    lines = lines_of(questions)
+    texts = [number for number, line in enumerate(lines) if number > 1 and isinstance(line["answer_eval"][0], str)]
+    lines[texts[0]]["answer_eval"] = ["none of them"]
+    write_lines(questions, lines)
+    merged = [
+        {
+            "question": row["conversations"][0]["value"].replace("<image>\n", ""),
+            "answer": row["answers"],
+            "image_id": f"oven_04{number:06}",
+            "entity": url_of(article),
+            "candidates": [url_of(article), url_of(countries()[0])],
+        }
+        for number, row in enumerate(rows)
+        for article in countries()
+        if article["key"] == row["entity"]
+    ]
+    merged[-1] |= {"image_id": "7000", "answer": "|".join(merged[-1]["answer"])}
+    picture = folder / "data" / "inat" / "train" / "1_species" / "7000.jpg"
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(DATA / "images" / rows[-1]["image"], picture)
+    name = "merge_infoseek_train_filtered_balance_sample20k_top5_and_evqa_train_sample20k_top5_w_I2T.json"
+    (folder / name).write_text(json.dumps(merged), encoding="utf-8")
+    (folder / "oven_id2path.json").write_text(json.dumps({"oven_04000000": "04/oven_04000001.JPEG"}))

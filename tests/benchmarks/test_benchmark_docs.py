@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from evqa_fixture import FLAGS, QUESTIONS, SPECIES, WIKI, question, write_csv, write_images, write_knowledge_base
 from PIL import Image
+from published_factbook import DATA, lines_of, write_downloads
 
 from open_r1_kivqa.arguments import DataArguments, VLMModelConfig
 from open_r1_kivqa.cli import main
@@ -91,6 +92,7 @@ def kivqa_downloads(tmp_path, monkeypatch):
     text = (DOCS / "benchmarks_kivqa.md").read_text(encoding="utf-8")
     (listed,) = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     (tmp_path / "vlm_r1" / "rec.yaml").write_text(listed)
+    write_downloads(tmp_path, [row for row in lines_of(DATA / "eval.jsonl") if row["split"] != "maps"][::50][:10])
     return tmp_path
 
 
@@ -101,7 +103,12 @@ def test_commands_of_the_knowledge_based_benchmarks_run(kivqa_downloads, capsys)
         assert line[0] == "kivqa" and line[1] in ("convert", "check")
         assert main(line[1:]) == 0, capsys.readouterr()
         told[tuple(line[1:3])] = capsys.readouterr().out
-    assert told["convert", "evqa"].replace(str(kivqa_downloads), "/home/me") in page
+    for benchmark in ("evqa", "infoseek"):
+        assert told["convert", benchmark].replace(str(kivqa_downloads), "/home/me") in page
+    cut = Path("encyclopedic_kb_wiki.json")
+    cut.write_bytes(cut.read_bytes()[:100_000])
+    assert main(["convert", "kb", "--input", cut.name, "--output", "cut.jsonl"]) == 2
+    assert capsys.readouterr().err in page
     numbers = {name: len(Path(name).read_text().splitlines()) for name in map(str, Path().glob("*_t*.jsonl"))}
     # 3 questions, one of them with two images; 4 of 5; 1; 1 + 20 % of 10 + all 10 of the first 1000
     assert numbers == {"evqa_train.jsonl": 4, "evqa_test.jsonl": 4, "viquae_test.jsonl": 1, "vlm_r1_train.jsonl": 13}

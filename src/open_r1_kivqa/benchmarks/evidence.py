@@ -15,7 +15,6 @@ from ..retrieval.sections import SectionScorer, section_text
 from ..rewards.answer import numbers
 from .infoseek import normalise
 
-SOURCES = ("alias", "number", "weak")
 KEPT_ARTICLES = 2_000  # a benchmark asks many questions about one article, not always one after the other
 KEPT_SCORES = 50_000  # and the same question about many images of it
 ACCENTS = re.compile("[\u0300-\u036f]+")
