@@ -12,6 +12,7 @@ from PIL import Image
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from ..prompts import decode_images
+from ..vlm_modules import module_for
 
 
 def greedy(
@@ -157,7 +158,8 @@ def generation_config(model, processor, max_new_tokens: int) -> GenerationConfig
         repetition_penalty=1.0,
         eos_token_id=sorted({processor.tokenizer.eos_token_id, *ends}),
         pad_token_id=processor.tokenizer.pad_token_id,
-        suppress_tokens=[model.config.image_token_id],  # as in TRL's rollouts: it would want features of an image
+        # As in training: such a token would want features of an image.
+        suppress_tokens=module_for(model.config).vision_token_ids(processor),
         disable_compile=True,
     )
 

@@ -20,6 +20,7 @@ class Completion:
     row: dict  # what the rollout built
     prompt_ids: list[int]
     completion_ids: list[int]
+    mask: list[int] | None  # 0 for tokens left out of the loss; None where there are none
     message: list[dict]
     logprobs: list[float] | None
     extra: dict = field(default_factory=dict)  # columns of the table of completions
@@ -68,11 +69,12 @@ class DynamicSamplingMixin:
         """Draw, generate and score a generation batch: gathered rewards (prompts · G, rewards), and this rank's completions."""
         inputs = self.draw_rows(places, without)
         prompts = [row["prompt"] for row in inputs]
-        prompt_ids, completion_ids, _, messages, logprobs, *_ = self._generate(prompts)
+        prompt_ids, completion_ids, masks, messages, logprobs, *_ = self._generate(prompts)
         rewards = self._calculate_rewards(inputs, prompts, messages, completion_ids)
         extras = dict(self._pending_extra_logs)  # of all rounds they would outgrow the batch; the chosen ones go back
         self._pending_extra_logs.clear()
-        parts = zip(inputs, prompt_ids, completion_ids, messages, logprobs or [None] * len(inputs), strict=True)
+        nothing = [None] * len(inputs)
+        parts = zip(inputs, prompt_ids, completion_ids, masks or nothing, messages, logprobs or nothing, strict=True)
         return rewards, [
             Completion(*part, extra={column: values[i] for column, values in extras.items()})
             for i, part in enumerate(parts)
@@ -88,7 +90,9 @@ class DynamicSamplingMixin:
         return (
             [one.prompt_ids for one in completions],
             [one.completion_ids for one in completions],
-            None,
+            [one.mask or [1] * len(one.completion_ids) for one in completions]
+            if any(one.mask for one in completions)
+            else None,
             [one.message for one in completions],
             None if completions[0].logprobs is None else [one.logprobs for one in completions],
             {},

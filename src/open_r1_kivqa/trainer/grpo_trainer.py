@@ -7,6 +7,7 @@ Departures from the stock trainer, each a small override:
 - a prompt is computed once for all of its completions in a micro-batch (`SharedPrefixMixin`);
 - an epoch's order depends on (seed, epoch) alone, checkpoints hold all that the next step needs, and resuming loads the weights (`_get_train_sampler`, `ResumeMixin`);
 - evaluation is greedy accuracy on held-out rows instead of the loss of sampled completions (`evaluate`);
+- completions come from vLLM with --use_vllm, right with images (`VLLMRolloutMixin`), and hold no token of an image (`VisionTokensMixin`);
 - a schedule of stages changes completion length and group size on the way (`StagesMixin`);
 - a reward that some completions of a group lack counts for nothing there, instead of as 0, and the table of completions names the row, its images and its level (`_calculate_rewards`).
 
@@ -27,6 +28,7 @@ from ..curriculum.curriculum import STATE_FILE, Curriculum
 from ..curriculum.observations import ObservationLog
 from ..prompts import decode_images
 from ..schedule import parse_stages
+from ..vlm_modules import module_for
 from .checkpoints import KeepBest, ResumeMixin, SaveOnSigterm, read_marker
 from .curriculum_rows import CurriculumMixin
 from .dynamic_sampling import DynamicSamplingMixin
@@ -36,12 +38,22 @@ from .sampler import EpochRepeatSampler
 from .shared_prefix import SharedPrefixMixin
 from .stages import StageCallback, StagesMixin
 from .vision_rows import DummyRowMixin, slice_vision
+from .vision_tokens import VisionTokensMixin
+from .vllm_rollout import VLLMRolloutMixin
 
 ROLLOUT_STATE = "rollout.npz"
 
 
 class VLMGRPOTrainer(
-    StagesMixin, CurriculumMixin, DynamicSamplingMixin, SharedPrefixMixin, DummyRowMixin, ResumeMixin, GRPOTrainer
+    StagesMixin,
+    CurriculumMixin,
+    DynamicSamplingMixin,
+    SharedPrefixMixin,
+    DummyRowMixin,
+    VisionTokensMixin,
+    VLLMRolloutMixin,
+    ResumeMixin,
+    GRPOTrainer,
 ):
     """GRPO on rows of images, questions and passages.
 
@@ -74,6 +86,10 @@ class VLMGRPOTrainer(
             kwargs["eval_dataset"] = Dataset.from_dict({ROW: [0]})  # transformers wants one to be there
         super().__init__(model, reward_funcs, args, **kwargs)
         if rollout is not None:
+            self.module = module_for(self.model.config)
+            if self.use_vllm:
+                self.prepare_vllm()
+            self.forbid_vision_tokens()
             self.keeps_groups = args.keep_groups
             if args.shared_prefix:
                 self.prepare_shared_prefix()

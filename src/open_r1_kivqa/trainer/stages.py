@@ -31,8 +31,11 @@ class StagesMixin:
         stage = self.stages[number]
         self.num_generations = stage.num_generations
         self.max_completion_length = stage.max_completion_length
-        self.generation_config.max_new_tokens = stage.max_completion_length
-        self.generation_kwargs["max_new_tokens"] = stage.max_completion_length
+        if self.use_vllm:
+            self.vllm_generation.max_completion_length = stage.max_completion_length
+        else:
+            self.generation_config.max_new_tokens = stage.max_completion_length
+            self.generation_kwargs["max_new_tokens"] = stage.max_completion_length
         if self.curriculum is not None:
             self.curriculum.estimator.group_size = stage.num_generations
         if self.is_world_process_zero():

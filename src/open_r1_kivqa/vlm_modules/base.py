@@ -14,7 +14,7 @@ THOUSANDTHS = (
 
 
 class VLMModule:
-    """One family. Subclasses set the class attributes and define `limit_images`, `num_image_tokens` and `frame`.
+    """One family. Subclasses set the class attributes and define `limit_images`, `num_image_tokens`, `processor_limits` and `frame`.
 
     `vision`, `projector` and `language` hold prefixes of parameter names as `model.named_parameters()` gives them; where two prefixes match, the longer one decides (a projector may live inside the vision
     tower).
@@ -25,6 +25,7 @@ class VLMModule:
     vision: tuple[str, ...]
     projector: tuple[str, ...]
     language: tuple[str, ...]
+    vision_tokens: tuple[str, ...]  # tokens that stand for or around images and videos, which no completion may hold
     shares_prefix = False  # whether trainer/shared_prefix.py is exact for it; then `positions` is defined
 
     def prepare(self, processor) -> None:
@@ -40,6 +41,52 @@ class VLMModule:
     def num_image_tokens(self, processor, width: int, height: int) -> int:
         """Number of tokens that the processor puts in place of one image placeholder of the chat template, for an image of width x height pixels."""
         raise NotImplementedError
+
+    def image_ids(self, processor, width: int, height: int) -> list[int]:
+        """The tokens that the processor puts in place of one image placeholder, for an image of width x height pixels."""
+        return [processor.image_token_id] * self.num_image_tokens(processor, width, height)
+
+    def collapse_image_tokens(self, processor, ids: list[int], sizes: list[tuple[int, int]]) -> list[int]:
+        """The prompt as it was before the processor widened its image placeholders: one token for each image, as vLLM wants it, which widens it itself.
+
+        Args:
+            ids: a prompt's tokens. sizes: (width, height) in pixels of its images, in their order.
+
+        Raises:
+            InputError: the prompt's image tokens are others than these images give.
+        """
+        collapsed, place = [], 0
+        for width, height in sizes:
+            image = self.image_ids(processor, width, height)
+            while place < len(ids) and ids[place] != image[0]:
+                collapsed.append(ids[place])
+                place += 1
+            if ids[place : place + len(image)] != image:
+                raise InputError(
+                    f"A prompt lacks the {len(image)} tokens that an image of {width} x {height} pixels is for the {self.family} processor: its chat template must put one placeholder for each image."
+                )
+            collapsed.append(processor.image_token_id)
+            place += len(image)
+        collapsed += ids[place:]
+        if (found := collapsed.count(processor.image_token_id)) != len(sizes):
+            raise InputError(
+                f"A prompt has placeholders of {found} images and shows {len(sizes)}: its chat template must put one for each."
+            )
+        return collapsed
+
+    def processor_limits(self, processor) -> dict:
+        """The processor's image limits, as keyword arguments of a call of it: how another copy of the processor is made to treat images alike."""
+        raise NotImplementedError
+
+    def vision_token_ids(self, processor) -> list[int]:
+        """Ids of those of `vision_tokens` that the processor's tokenizer knows, the image token among them."""
+        added = processor.tokenizer.added_tokens_encoder
+        ids = sorted(added[token] for token in self.vision_tokens if token in added)
+        if processor.image_token_id not in ids:
+            raise InputError(
+                f"The image token {processor.image_token!r} of the processor is none of the family {self.family}: add it to vision_tokens in its module in open_r1_kivqa.vlm_modules."
+            )
+        return ids
 
     def frame(self, processor, width: int, height: int) -> tuple[int, int]:
         """(width, height) of the frame in which the family's checkpoints learnt to write boxes, for an image of width x height pixels: a box [x1, y1, x2, y2] of the model has x up to the frame's width and y

@@ -28,6 +28,14 @@ class GLM4V(QwenVL):
     family = "GLM-4.1V"
     model_types = ("glm4v",)
     projector = ("model.visual.merger", "model.visual.downsample")
+    vision_tokens = (
+        "<|begin_of_image|>",
+        "<|image|>",
+        "<|end_of_image|>",
+        "<|begin_of_video|>",
+        "<|video|>",
+        "<|end_of_video|>",
+    )
 
     def prepare(self, processor) -> None:
         if not processor.chat_template.startswith(BLOCKS_TO_TEXT):  # a checkpoint of ours has it already

@@ -12,6 +12,7 @@ class InternVL(VLMModule):
     vision = ("model.vision_tower",)
     projector = ("model.multi_modal_projector",)
     language = ("model.language_model", "lm_head")
+    vision_tokens = ("<img>", "</img>", "<IMG_CONTEXT>", "<video>")
     shares_prefix = True
 
     def positions(self, model, input_ids, attention_mask, *, mm_token_type_ids, images):
@@ -33,6 +34,18 @@ class InternVL(VLMModule):
         # <img> and </img> around the tiles' tokens. The processor cuts into tiles unless told otherwise, whatever its image processor's own default says.
         tiles = processor.image_processor.get_number_of_image_patches(height, width, {"crop_to_patches": True})
         return 2 + processor.image_seq_length * tiles
+
+    def image_ids(self, processor, width: int, height: int) -> list[int]:
+        tiles = [processor.image_token_id] * (self.num_image_tokens(processor, width, height) - 2)
+        return [processor.start_image_token_id, *tiles, processor.end_image_token_id]
+
+    def processor_limits(self, processor) -> dict:
+        image_processor = processor.image_processor
+        return {
+            "crop_to_patches": True,
+            "min_patches": image_processor.min_patches,
+            "max_patches": image_processor.max_patches,
+        }
 
     def frame(self, processor, width: int, height: int) -> tuple[int, int]:
         return THOUSANDTHS

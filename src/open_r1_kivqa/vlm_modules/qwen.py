@@ -11,6 +11,7 @@ class QwenVL(VLMModule):
     vision = ("model.visual",)
     projector = ("model.visual.merger",)
     language = ("model.language_model", "lm_head")
+    vision_tokens = ("<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>")
     shares_prefix = True
 
     def positions(self, model, input_ids, attention_mask, *, mm_token_type_ids, images):
@@ -45,6 +46,10 @@ class QwenVL(VLMModule):
                 f"--max_pixels {largest} is less than the {token} pixels of one image token: give a larger one."
             )
         image_processor.size = size
+
+    def processor_limits(self, processor) -> dict:
+        size = processor.image_processor.size
+        return {"size": {edge: size[edge] for edge in ("shortest_edge", "longest_edge")}}
 
     def times_counted(self, image_processor) -> int:
         """How many times the processor counts an image's area when it compares it with its limits."""
