@@ -145,7 +145,7 @@ def test_candidates_of_all_kinds(tmp_path, capsys):
         passage("nz#capital"),
         passage("tv#area"),
     ]
-    assert "candidates that the knowledge base lacks: 1 (100.0 % of 1): Atlantis" in capsys.readouterr().out
+    assert "candidates that the knowledge base lacks: 1 (100.0 % of 1): text 'Atlantis'" in capsys.readouterr().out
     (row,) = converted(tmp_path, [entry], "--candidate_section", "first")
     assert row["candidates"][:2] == [f"{URLS['fj']}#0", f"{URLS['au']}#0"]
     (row,) = converted(tmp_path, [{**entry, "candidates": {URLS["fj"]: 0.9, URLS["au"]: 0.8}}])

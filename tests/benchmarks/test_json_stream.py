@@ -109,7 +109,8 @@ def test_a_bad_line_is_said_by_number_and_byte(tmp_path):
         (b"PK\x03\x04...", "is an archive"),
         (gzip.compress(b"{}"), "is compressed; unpack it first: gunzip -k "),
         ("{}".encode("utf-16"), "is UTF-16; convert it"),
-        (b'{"a": 12345678901234567890}', "integer overflow"),
+        (b'{"a": 12345678901234567890}', "it holds a number of too many digits; write it as a text"),
+        (b'{"a": {"b": NaN}}', """'{"a": {"b": NaN}}'); download the file again, or correct it there."""),
     ],
 )
 def test_other_files_are_refused(tmp_path, content, message):

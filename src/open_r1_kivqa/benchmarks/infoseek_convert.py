@@ -57,20 +57,8 @@ def convert(flags: argparse.Namespace) -> list[str]:
     check_article_flags(flags)
     check_evidence_flags(flags)
     needs = _needs(flags.input)
-    types = read_question_types(flags.question_types) if flags.question_types else None
-    entities = _entities(flags.withkb) if flags.withkb else None
-    articles = Entities(flags) if flags.knowledge_base else None
-    images = ImageFiles.scan(split_paths(flags.image_roots), id2path=flags.id2path)
-    identity = {
-        "benchmark": "infoseek",
-        "inputs": [file_identity(path) for path in (flags.input, flags.withkb, flags.question_types) if path],
-        "image_folders": images.folder,
-        "images": images.fingerprint,
-        "articles": articles and articles.identity,
-        "split": flags.split,
-    }
-    seen = SeenKeys()
-    with RowsFile(flags.output, identity) as rows:
+    maker, seen = _Maker(flags), SeenKeys()
+    with RowsFile(flags.output, maker.identity) as rows:
         done = rows.done
         for number, question in enumerate(read_references(flags.input, needs=needs)):
             new = seen.add(question["data_id"])
@@ -78,13 +66,120 @@ def convert(flags: argparse.Namespace) -> list[str]:
                 continue
             if not new:
                 rows.counts.drop("data_id given before", question["data_id"])
-            elif row := _row(
-                question, f"{flags.input}:{question['data_id']}", types, entities, articles, images, rows.counts, flags
-            ):
+            elif row := maker.row(question, rows.counts):
                 rows.write(row)
             rows.dealt()
         lines = rows.finish()
-    return [*lines, f"The rows' images: --image_folders {images.folder}"]
+    return [*lines, f"The rows' images: --image_folders {maker.images.folder}"]
+
+
+def own_answer(question: dict) -> str:
+    """What the benchmark gives as the answer, one of its wordings: `answer`'s first, else `answer_eval`'s."""
+    for field in ("answer", "answer_eval"):
+        value = question.get(field)
+        value = value[0] if isinstance(value, list) and value else value
+        value = value.get("wikidata") if isinstance(value, dict) else value
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return f"{value:.12g}"
+    return ""
+
+
+class _Maker:
+    """Makes rows of questions, from all files but the questions' own."""
+
+    def __init__(self, flags: argparse.Namespace):
+        self._input, self._split = flags.input, flags.split
+        self._default_split = os.path.basename(flags.output).removesuffix(".jsonl")
+        self._types = read_question_types(flags.question_types) if flags.question_types else None
+        self._entities = _entities(flags.withkb) if flags.withkb else {}
+        self._articles = Entities(flags) if flags.knowledge_base else None
+        self.images = ImageFiles.scan(split_paths(flags.image_roots), id2path=flags.id2path)
+        self.identity = {
+            "benchmark": "infoseek",
+            "inputs": [file_identity(path) for path in (flags.input, flags.withkb, flags.question_types) if path],
+            "image_folders": self.images.folder,
+            "images": self.images.fingerprint,
+            "articles": self._articles and self._articles.identity,
+            "split": flags.split,
+        }
+
+    def row(self, question: dict, counts: Counts) -> dict | None:
+        """The row of a question; says in `counts` why there is none, and what is odd about it."""
+        id, split = question["data_id"], question.get("data_split")
+        image = self._image(question["image_id"], counts)
+        references = None if image is None else self._references(question, counts)
+        if references is None:
+            return None
+        row = {"id": id, "image": image, "conversations": conversation(question["question"], own_answer(question))}
+        row |= references
+        self._add_entity(row, question, counts)
+        row |= {
+            "split": self._split or (split if isinstance(split, str) and split else self._default_split),
+            "accu_reward_method": "infoseek",
+            "data_id": id,
+            "image_id": question["image_id"],
+        }
+        try:
+            if references:
+                check_row(row, id)
+            else:  # like `kivqa check`, check_row wants an answer
+                parse_row(row, image_folder=self.images.folder, reward_method="", source=id)
+        except InputError as error:
+            counts.drop("the row could not be used", error)
+            return None
+        return row
+
+    def _image(self, id: str, counts: Counts) -> str | None:
+        files = self.images.find_all(id, "oven")
+        if not files:
+            counts.drop("its image was not found", id)
+        if len(files) > 1:
+            counts.note("an image id that several files have; the first one is taken", f"{id}: {' '.join(files[:3])}")
+        return files[0] if files else None
+
+    def _references(self, question: dict, counts: Counts) -> dict | None:
+        """The fields that hold the answer; {} for a question of the test split, None for one whose answer can't be used."""
+        id, answer_eval = question["data_id"], question.get("answer_eval")
+        if not answer_eval:
+            counts.note("without an answer: for predictions only")
+            return {}
+        kind = self._type(question, counts)
+        try:
+            check_reference(answer_eval, kind, f"{self._input}: {id}")
+            answers = _answers(answer_eval, kind, id, counts)
+        except InputError as error:
+            counts.drop("question type and answer don't fit", error)
+            return None
+        if not answers:
+            counts.drop("no answer is left", id)
+            return None
+        return {"answers": answers, "answer_type": kind.lower(), "question_type": kind}
+
+    def _type(self, question: dict, counts: Counts) -> str:
+        """The file's, else by the form of the answer: a number or range, dates or other texts."""
+        if self._types is not None:
+            if question["data_id"] in self._types:
+                return self._types[question["data_id"]]
+            counts.note("without a question type in --question_types; the answer's form says it", question["data_id"])
+        answers = question["answer_eval"]
+        texts = answers if isinstance(answers, list) else [answers]
+        if not isinstance(texts[0], str):
+            return "Numerical"
+        return "Time" if all(DATE.fullmatch(text.strip()) and YEAR.search(text) for text in texts) else "String"
+
+    def _add_entity(self, row: dict, question: dict, counts: Counts) -> None:
+        entity = self._entities.get(row["id"]) or (question.get("entity_id"), question.get("entity_text"))
+        names = [name for name in entity if isinstance(name, str) and name]
+        if not names:
+            counts.note("without an entity")
+            return
+        row["entity_id"] = names[0]
+        if self._articles is None:
+            row["entity"] = names[0]
+        else:
+            self._articles.add(row, names, question["question"], row.get("answers", []), counts)
 
 
 def _needs(path: str) -> tuple[str, ...]:
@@ -104,83 +199,6 @@ def _entities(path: str) -> dict[str, tuple[str, str]]:
     return entities
 
 
-def _row(
-    question: dict,
-    source: str,
-    types: dict[str, str] | None,
-    entities: dict[str, tuple[str, str]] | None,
-    articles: Entities | None,
-    images: ImageFiles,
-    counts: Counts,
-    flags: argparse.Namespace,
-) -> dict | None:
-    """The row of a question; says in `counts` why there is none, and what is odd about it."""
-    id = question["data_id"]
-    files = images.find_all(question["image_id"], "oven")
-    if not files:
-        counts.drop("its image was not found", question["image_id"])
-        return None
-    if len(files) > 1:
-        counts.note(
-            "an image id that several files have; the first one is taken", f"{question['image_id']}: {files[:3]}"
-        )
-    row = {"id": id, "image": files[0], "conversations": conversation(question["question"], own_answer(question))}
-    answers: list[str] | dict = []
-    if question.get("answer_eval"):
-        kind = _type(question, types, counts)
-        try:
-            check_reference(question["answer_eval"], kind, source)
-            answers = _answers(question["answer_eval"], kind, id, counts)
-        except InputError as error:
-            counts.drop("question type and answer don't fit", error)
-            return None
-        row |= {"answers": answers, "answer_type": kind.lower(), "question_type": kind}
-        if not answers:
-            counts.drop("no answer is left", id)
-            return None
-    else:
-        counts.note("without an answer: for predictions only")
-    entity = (entities or {}).get(id) or (question.get("entity_id"), question.get("entity_text"))
-    names = [name for name in entity if isinstance(name, str) and name]
-    if names:
-        row["entity_id"] = names[0]
-    if articles is not None and names:
-        articles.add(row, names, question["question"], answers, counts)
-    elif names:
-        row["entity"] = names[0]
-    else:
-        counts.note("without an entity")
-    split = question.get("data_split")
-    row |= {
-        "split": flags.split or (split if isinstance(split, str) and split else _name(flags.output)),
-        "accu_reward_method": "infoseek",
-        "data_id": id,
-        "image_id": question["image_id"],
-    }
-    try:
-        if answers:
-            check_row(row, id)
-        else:  # as `kivqa check`, check_row wants an answer
-            parse_row(row, image_folder=images.folder, reward_method="", source=id)
-    except InputError as error:
-        counts.drop("the row could not be used", error)
-        return None
-    return row
-
-
-def _type(question: dict, types: dict[str, str] | None, counts: Counts) -> str:
-    """The file's, else by the form of the answer: a number or range, dates or other texts."""
-    if types is not None:
-        if question["data_id"] in types:
-            return types[question["data_id"]]
-        counts.note("without a question type in --question_types; the answer's form says it", question["data_id"])
-    answers = question["answer_eval"]
-    texts = answers if isinstance(answers, list) else [answers]
-    if not isinstance(texts[0], str):
-        return "Numerical"
-    return "Time" if all(DATE.fullmatch(text.strip()) and YEAR.search(text) for text in texts) else "String"
-
-
 def _answers(answer_eval: Any, kind: str, id: str, counts: Counts) -> list[str] | dict:
     if kind != "Numerical":
         return list(dict.fromkeys(text for text in answer_eval if text.strip()))
@@ -188,20 +206,3 @@ def _answers(answer_eval: Any, kind: str, id: str, counts: Counts) -> list[str] 
     if low > high:
         counts.note("a range whose ends are the wrong way round; they are put in order", f"{id}: {low:g} to {high:g}")
     return {"range": sorted((low, high))}
-
-
-def own_answer(question: dict) -> str:
-    """What the benchmark gives as the answer, one of its wordings: `answer`'s first, else `answer_eval`'s."""
-    for field in ("answer", "answer_eval"):
-        value = question.get(field)
-        value = value[0] if isinstance(value, list) and value else value
-        value = value.get("wikidata") if isinstance(value, dict) else value
-        if isinstance(value, str) and value.strip():
-            return value.strip()
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return f"{value:.12g}"
-    return ""
-
-
-def _name(path: str) -> str:
-    return os.path.basename(path).removesuffix(".jsonl")

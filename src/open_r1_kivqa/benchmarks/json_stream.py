@@ -14,6 +14,7 @@ LARGEST = 256 * 2**20  # bytes of one item; more means that the items lie deeper
 HEAD = 16 * 2**20  # bytes in which the end of the first line is looked for
 CHUNK = 2**18  # bytes read at a time
 BLANK = b" \t\r\n"
+MARK = "(right here) ------^"  # below the place in the parser's own messages
 
 
 class Item(NamedTuple):
@@ -158,8 +159,15 @@ def _what_is_wrong(path: str, source: _Watched, number: int, last: str, error: i
     cut = source.position == os.path.getsize(path) and _last_byte(path) not in b"}]" and "garbage" not in message
     if cut or "premature EOF" in message:
         return f"{path} ends in the middle, at byte {source.position:,}, {after}; compare its size with the one it should have, and download the rest."
+    if "overflow" in message:
+        remedy = "it holds a number of too many digits; write it as a text"
+    else:
+        remedy = "download the file again, or correct it there"
+    reason, *around = (
+        line.replace(MARK, "").strip() for line in message.splitlines()[:2]
+    )  # the bytes before and after the place
     start = max(source.position - CHUNK, 0)
-    return f"{path} is not JSON between bytes {start:,} and {source.position:,}, {after} ({message.splitlines()[0]}); download the file again."
+    return f"{path} is not JSON between bytes {start:,} and {source.position:,}, {after} ({' '.join([reason, *map(repr, around)])}); {remedy}."
 
 
 def _last_byte(path: str) -> bytes:

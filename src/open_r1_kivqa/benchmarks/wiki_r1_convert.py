@@ -7,6 +7,7 @@ The file's name: merge_infoseek_train_filtered_balance_sample20k_top5_and_evqa_t
 
 import argparse
 import os
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -19,7 +20,7 @@ from .converted import Counts, RowsFile, check_row, file_identity
 from .entities import Entities, add_evidence_flags, conversation
 from .field_map import FieldMap, add_map_flag, described
 from .infoseek_convert import own_answer
-from .json_stream import items
+from .json_stream import Item, items
 from .seen import SeenKeys
 
 # field: key that is looked for
@@ -80,24 +81,9 @@ def convert(flags: argparse.Namespace) -> list[str]:
         )
     fields = FieldMap(EXPECTED, flags.map)
     _check(flags.input, fields)
-    articles = Entities(flags)
-    images = ImageFiles.scan(
-        split_paths(flags.image_roots), id2path=flags.id2path, inat_json=split_paths(flags.inat_json)
-    )
-    prefixes = tuple(part.strip() for part in flags.infoseek_prefixes.split(",") if part.strip())
-    identity = {
-        "benchmark": "wiki-r1",
-        "input": file_identity(flags.input),
-        "map": fields.keys,
-        "image_folders": images.folder,
-        "images": images.fingerprint,
-        "articles": articles.identity,
-        "infoseek_prefixes": prefixes,
-        "candidate_section": flags.candidate_section,
-        "split": flags.split,
-    }
-    name, seen = os.path.basename(flags.output).removesuffix(".jsonl"), SeenKeys()
-    with RowsFile(flags.output, identity) as rows:
+    maker, seen = _Maker(flags, fields), SeenKeys()
+    name = os.path.basename(flags.output).removesuffix(".jsonl")
+    with RowsFile(flags.output, maker.identity) as rows:
         done = rows.done
         for number, item in enumerate(items(flags.input)):
             own = fields.get(item.value, "data_id")
@@ -107,11 +93,11 @@ def convert(flags: argparse.Namespace) -> list[str]:
                 continue
             if not new:
                 rows.counts.drop("data_id given before", f"{item.place}: {id}")
-            elif row := _row(item.value, item.place, id, fields, articles, images, prefixes, rows.counts, flags):
+            elif row := maker.row(item, id, rows.counts):
                 rows.write(row)
             rows.dealt()
         lines = rows.finish()
-    return [*lines, f"The rows' images: --image_folders {images.folder}"]
+    return [*lines, f"The rows' images: --image_folders {maker.images.folder}"]
 
 
 def _check(path: str, fields: FieldMap) -> None:
@@ -124,65 +110,118 @@ def _check(path: str, fields: FieldMap) -> None:
         raise fields.refuse(first[0].value, lacking, first[0].place)
 
 
-def _row(
-    item: Any,
-    place: str,
-    id: str,
-    fields: FieldMap,
-    articles: Entities,
-    images: ImageFiles,
-    prefixes: tuple[str, ...],
-    counts: Counts,
-    flags: argparse.Namespace,
-) -> dict | None:
-    """The row of an item; says in `counts` why there is none, and what is odd about it."""
-    lacking = [ours for ours in ("question", "answer", "image_id") if fields.get(item, ours) in (None, "", [])]
-    if lacking:
-        counts.drop(f"without {', '.join(lacking)}", f"{place}: {described(item)[:200]}")
-        return None
-    question, image = str(fields.get(item, "question")), str(fields.get(item, "image_id"))
-    method = _method(fields.get(item, "dataset"), image, id, prefixes)
-    counts.note(f"rows of {method}")
-    datasets = ("oven",) if method == "infoseek" else ("inaturalist", "oven")  # id2path may have any id
-    path = next(filter(None, (images.find(image, dataset) for dataset in datasets)), None)
-    if path is None:
-        counts.drop("its image was not found", image)
-        return None
-    answers = _answers(fields.get(item, "answer_eval") or fields.get(item, "answer"), method)
-    if not answers:
-        counts.drop("the answer is of no known form", f"{place}: {described(fields.get(item, 'answer'))[:200]}")
-        return None
-    kind = fields.get(item, "question_type")
-    if not isinstance(kind, str) or not kind:
-        is_list = method == "evqa" and isinstance(answers, list) and any("&&" in text for text in answers)
-        kind = "multi_answer" if is_list else "Numerical" if isinstance(answers, dict) else ""
-    if method == "evqa" and isinstance(answers, list):
-        shown = answers[0].replace("&&", ", ")
-    else:
-        shown = own_answer({name: fields.get(item, name) for name in ("answer", "answer_eval")})
-    row = {
-        "id": id,
-        "image": path,
-        "conversations": conversation(question, shown),
-        "answers": answers,
-        "question_type": kind,
-        "split": flags.split,
-        "accu_reward_method": method,
-        "data_id": id,
-        "image_id": image,
-    }
-    if isinstance(answers, dict):
-        row["answer_type"] = "numerical"
-    _add_evidence(row, item, question, fields, articles, counts)
-    candidates = _candidates(item, place, question, fields, articles, counts, flags.candidate_section)
-    if candidates:
-        row["candidates"] = candidates
-    try:
-        check_row(row, place)
-    except InputError as error:
-        counts.drop("the row could not be used", error)
-        return None
-    return row
+class _Maker:
+    """Makes rows of items."""
+
+    def __init__(self, flags: argparse.Namespace, fields: FieldMap):
+        self._fields, self._split = fields, flags.split
+        self._articles = Entities(flags)
+        self.images = ImageFiles.scan(
+            split_paths(flags.image_roots), id2path=flags.id2path, inat_json=split_paths(flags.inat_json)
+        )
+        self._prefixes = tuple(part.strip() for part in flags.infoseek_prefixes.split(",") if part.strip())
+        evidence = self._articles.evidence
+        if flags.candidate_section == "best":
+            self._section = evidence.best_section
+        else:
+            self._section = lambda key, question: evidence.first_section(key)
+        self.identity = {
+            "benchmark": "wiki-r1",
+            "input": file_identity(flags.input),
+            "map": fields.keys,
+            "image_folders": self.images.folder,
+            "images": self.images.fingerprint,
+            "articles": self._articles.identity,
+            "infoseek_prefixes": self._prefixes,
+            "candidate_section": flags.candidate_section,
+            "split": flags.split,
+        }
+
+    def row(self, item: Item, id: str, counts: Counts) -> dict | None:
+        """The row of an item; says in `counts` why there is none, and what is odd about it."""
+        of = partial(self._fields.get, item.value)
+        lacking = [ours for ours in ("question", "answer", "image_id") if of(ours) in (None, "", [])]
+        if lacking:
+            counts.drop(f"without {', '.join(lacking)}", f"{item.place}: {described(item.value)[:200]}")
+            return None
+        question, image = str(of("question")), str(of("image_id"))
+        method = _method(of("dataset"), image, id, self._prefixes)
+        counts.note(f"rows of {method}")
+        datasets = ("oven",) if method == "infoseek" else ("inaturalist", "oven")  # id2path may have any id
+        path = next(filter(None, (self.images.find(image, dataset) for dataset in datasets)), None)
+        if path is None:
+            counts.drop("its image was not found", image)
+            return None
+        answers = _answers(of("answer_eval") or of("answer"), method)
+        if not answers:
+            counts.drop("the answer is of no known form", f"{item.place}: {described(of('answer'))[:200]}")
+            return None
+        if method == "evqa" and isinstance(answers, list):
+            shown = answers[0].replace("&&", ", ")
+        else:
+            shown = own_answer({name: of(name) for name in ("answer", "answer_eval")})
+        row = {
+            "id": id,
+            "image": path,
+            "conversations": conversation(question, shown),
+            "answers": answers,
+            "question_type": _question_type(of("question_type"), answers, method),
+            "split": self._split,
+            "accu_reward_method": method,
+            "data_id": id,
+            "image_id": image,
+        }
+        if isinstance(answers, dict):
+            row["answer_type"] = "numerical"
+        self._add_evidence(row, of("entity"), of("evidence"), question, counts)
+        candidates = self._candidates(of("candidates"), question, counts)
+        if candidates:
+            row["candidates"] = candidates
+        else:
+            counts.note("without candidates", item.place)
+        try:
+            check_row(row, item.place)
+        except InputError as error:
+            counts.drop("the row could not be used", error)
+            return None
+        return row
+
+    def _add_evidence(self, row: dict, entity: Any, given: Any, question: str, counts: Counts) -> None:
+        """The file's own evidence goes first, as far as the knowledge base has it."""
+        entities = entity if isinstance(entity, list) else str(entity or "").split("|")
+        names = [str(name).strip() for name in entities if isinstance(name, str | int) and str(name).strip()]
+        answers = row["answers"]
+        if row["accu_reward_method"] == "evqa" and isinstance(answers, list):  # in a text a list's items stand apart
+            answers = [part for text in answers for part in text.split("&&")]
+        self._articles.add(row, names, question, answers, counts, several=True)
+        keys = [key for key in (given if isinstance(given, list) else [given]) if isinstance(key, str)]
+        known = list(dict.fromkeys(key for key in keys if self._is_passage(key)))
+        unknown = [key for key in keys if key not in known]
+        if unknown:
+            counts.note("evidence of the file that is no passage of the knowledge base", unknown[0])
+        if known:
+            row["evidence"] = known
+            row.pop("evidence_source", None)
+
+    def _candidates(self, given: Any, question: str, counts: Counts) -> list[str]:
+        """Keys of passages, best first, each once."""
+        passages, unknown = [], []
+        for candidate in given if isinstance(given, list | dict) else []:  # an object: its keys
+            name = self._fields.get(candidate, "candidate") if isinstance(candidate, dict) else candidate
+            if isinstance(name, list):  # a pair of article and score
+                name = next((part for part in name if isinstance(part, str)), None)
+            if isinstance(name, str) and self._is_passage(name):  # a title's form would end at the "#"
+                passages.append(name)
+            elif keys := self._articles.matches(name) if isinstance(name, str) else []:
+                passages.append(self._section(keys[0], question))
+            else:
+                unknown.append(described(candidate)[:100])
+        if unknown:
+            counts.note("candidates that the knowledge base lacks", unknown[0])
+        return list(dict.fromkeys(filter(None, passages)))
+
+    def _is_passage(self, key: str) -> bool:
+        return "#" in key and not self._articles.kb.has_article(key) and key in self._articles.kb
 
 
 def _method(dataset: Any, image: str, id: str, prefixes: tuple[str, ...]) -> str:
@@ -207,50 +246,10 @@ def _answers(value: Any, method: str) -> list[str] | dict:
     return list(dict.fromkeys(text.strip() for text in texts if text.strip()))
 
 
-def _add_evidence(row: dict, item: Any, question: str, fields: FieldMap, articles: Entities, counts: Counts) -> None:
-    """The file's own evidence goes first, as far as the knowledge base has it."""
-    entity, given = fields.get(item, "entity"), fields.get(item, "evidence")
-    entities = entity if isinstance(entity, list) else str(entity or "").split("|")
-    names = [str(name).strip() for name in entities if isinstance(name, str | int) and str(name).strip()]
-    answers = row["answers"]
-    if row["accu_reward_method"] == "evqa" and isinstance(answers, list):  # the items of a list stand apart in a text
-        answers = [part for text in answers for part in text.split("&&")]
-    articles.add(row, names, question, answers, counts, several=True)
-    keys = [key for key in (given if isinstance(given, list) else [given]) if isinstance(key, str)]
-    known = list(dict.fromkeys(key for key in keys if "#" in key and key in articles.kb))
-    if len(known) < len(keys):
-        counts.note(
-            "evidence of the file that is no passage of the knowledge base",
-            next(key for key in keys if key not in known),
-        )
-    if known:
-        row["evidence"] = known
-        row.pop("evidence_source", None)
-
-
-def _candidates(
-    item: Any, place: str, question: str, fields: FieldMap, articles: Entities, counts: Counts, section: str
-) -> list[str]:
-    """Keys of passages, best first, each once."""
-    given, passages, unknown = fields.get(item, "candidates"), [], []
-    for candidate in given if isinstance(given, list | dict) else []:  # an object: its keys
-        name = candidate
-        if isinstance(name, dict):
-            name = fields.get(name, "candidate")
-        if isinstance(name, list):  # a pair of article and score
-            name = next((part for part in name if isinstance(part, str)), None)
-        if not isinstance(name, str):
-            unknown.append(described(candidate)[:100])
-        elif "#" in name and not articles.kb.has_article(name) and name in articles.kb:
-            passages.append(name)
-        elif keys := articles.matches(name):
-            evidence = articles.evidence
-            found = evidence.best_section(keys[0], question) if section == "best" else evidence.first_section(keys[0])
-            passages.extend([found] if found else [])
-        else:
-            unknown.append(name[:100])
-    if unknown:
-        counts.note("candidates that the knowledge base lacks", unknown[0])
-    if not passages:
-        counts.note("without candidates", place)
-    return list(dict.fromkeys(passages))
+def _question_type(given: Any, answers: list[str] | dict, method: str) -> str:
+    """The file's, else what the answers show: a range, or a list of Encyclopedic-VQA's."""
+    if isinstance(given, str) and given:
+        return given
+    if isinstance(answers, dict):
+        return "Numerical"
+    return "multi_answer" if method == "evqa" and any("&&" in text for text in answers) else ""
