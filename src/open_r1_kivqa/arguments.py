@@ -16,6 +16,7 @@ from .errors import InputError
 from .knowledge.context import check_level
 from .rewards.methods import TASK_METHODS
 from .schedule import Stage, longest_completion, parse_stages, refuse_unfit_stages, total_steps
+from .vllm_flags import refuse_unfit_vllm
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")  # TRL's
 BEST = ("eval_accuracy", "eval_accuracy_strict", "eval_format")  # what greedy evaluation measures
@@ -289,10 +290,7 @@ class VLMGRPOConfig(OursInTrainer, GRPOConfig):
                 "--log_multimodal hangs when some ranks have rows without images (TRL gathers images on the others only): leave the flag out; --log_completions records image paths."
             )
         if self.use_vllm:
-            raise InputError(
-                "--use_vllm is not supported with images yet: TRL 1.16 sends vLLM prompts whose image tokens are already expanded, and vLLM expands them again, which goes silently wrong. "
-                "Leave the flag out."
-            )
+            refuse_unfit_vllm(self)
         # The stock check wants the evaluation batch to hold whole groups; greedy evaluation has groups of one.
         self.num_generations_eval = 1
         super().__post_init__()

@@ -19,6 +19,7 @@ from .manifest import differences, read_manifest, write_manifest
 from .prompts import load_template
 from .rewards.judge import Judge
 from .trainer.checkpoints import find_checkpoint, refuse_to_overwrite, refuse_unfit_checkpoint
+from .vllm_flags import refuse_model_for_vllm, wait_for_server
 from .vlm_modules import module_for
 from .vlm_modules.loading import has_processor, load_model, load_processor
 from .vlm_modules.parts import freeze_parts, frozen_parts
@@ -101,6 +102,8 @@ def before_the_model(data_args: DataArguments, model_args: VLMModelConfig, args,
         The checkpoint to go on from or None; training rows; held-out rows or None; and how prompts are built, the keyword arguments of `Rollout`, `PromptCompletions` and `GreedyValidation`.
     """
     refuse_unsafe_training(model_args, args)
+    if getattr(args, "use_vllm", False):  # SFT's flags have none
+        refuse_model_for_vllm(model_args, args)
     checkpoint = find_checkpoint(args.resume_from_checkpoint, args.output_dir)
     refuse_to_overwrite(args.output_dir, checkpoint)
     refuse_unfit_checkpoint(checkpoint, max_steps=args.max_steps, use_peft=model_args.use_peft)
@@ -108,6 +111,8 @@ def before_the_model(data_args: DataArguments, model_args: VLMModelConfig, args,
     if args.eval_strategy != "no" and held_out is None:
         raise InputError("--eval_steps needs held-out rows: add --val_split_ratio 0.05 or --eval_data_file_paths.")
     refuse_too_few_rows(rows, args)
+    if getattr(args, "use_vllm", False) and args.vllm_mode == "server":
+        once_per_launch("vllm server", lambda: wait_for_server(args) or {})
     tokenizer = None if data_args.max_passage_tokens is None else _load_processor(model_args).tokenizer
     prompting = {
         "template": load_template(data_args.task_type),
