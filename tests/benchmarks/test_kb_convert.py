@@ -205,14 +205,20 @@ def test_titles_redirects_and_encoded_urls(tmp_path):
 
 
 def test_pictures_on_disk(tmp_path):
-    for name in ("b/Obélisque.PNG", "Q42.jpg"):
+    for name in ("b/Obélisque.PNG", "Q42.jpg", "Flag.png", "map.svg.png"):
         (tmp_path / "pictures" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "pictures" / name).write_bytes(b"")
     flags = ["--image_roots", str(tmp_path / "pictures")]
     obelisk = {**OBELISK, "image_urls": ["https://x.org/Ob%C3%A9lisque.jpg?width=3", "https://x.org/none.jpg"]}
     content = {"a": obelisk, "b": {"wikidata_id": "Q42", "wikipedia_content": "x"}, "c": {"wikipedia_content": "y"}}
-    made = converted(tmp_path, content, *flags)
-    assert [article["images"] for article in made] == [["b/Obélisque.PNG"], ["Q42.jpg"], []]
+    flag = {**OBELISK, "image_urls": ["https://x.org/Flag.svg", "https://x.org/thumb/Map.svg/320px-map.svg.png"]}
+    made = converted(tmp_path, {**content, "d": flag}, *flags)
+    assert [article["images"] for article in made] == [
+        ["b/Obélisque.PNG"],
+        ["Q42.jpg"],
+        [],
+        ["Flag.png", "map.svg.png"],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Read and written article by article: memory doesn't grow with the file, but for 
 
 import argparse
 import os
+import re
 from itertools import islice
 from urllib.parse import unquote
 
@@ -18,6 +19,7 @@ from .json_stream import is_object, items
 from .kb_forms import COMMON, FIELDS, FORMS, Forms
 from .seen import SeenKeys
 
+THUMBNAIL = re.compile(r"^\d+px-")
 LOOKED_AT = 100  # items in which a known form is looked for before anything is written
 
 
@@ -130,9 +132,18 @@ def _add_aliases(article: dict, names: dict[str, list[str]]) -> None:
 
 
 def _add_pictures(article: dict, pictures: ImageFiles, counts: Counts) -> None:
-    names = [unquote(url.partition("?")[0].rpartition("/")[2]) for url in article.get("image_urls", ())]
-    names += [name for name in (article["key"], *article.get("aliases", ())[:1]) if "/" not in name]
-    found = [pictures.find(name) for name in [*article["images"], *names] if name]
+    """`images`: those of the file that are on disk, then what its urls and its key are called there."""
+    keys = [key for key in (article["key"], *article.get("aliases", ())[:1]) if "/" not in key]
+    names = [[name] for name in article["images"]] + [_file_names(url) for url in article.get("image_urls", ())]
+    names += [[key] for key in keys]
+    found = [next(filter(None, map(pictures.find, forms)), None) for forms in names]
     article["images"] = list(dict.fromkeys(path for path in found if path))
     if not article["images"]:
         counts.note("no picture on disk", article["key"])
+
+
+def _file_names(url: str) -> list[str]:
+    """What a url's file may be called: as in the url; as the picture that it is a thumbnail of ("320px-…"); by another extension (an svg is downloaded as png)."""
+    name = unquote(url.partition("?")[0].rpartition("/")[2])
+    whole = THUMBNAIL.sub("", name)
+    return list(dict.fromkeys(filter(None, (name, whole, os.path.splitext(whole)[0]))))
