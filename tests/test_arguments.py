@@ -201,6 +201,18 @@ def test_required_flags_are_named():
         VLMModelConfig()
 
 
+def test_how_passages_are_shown():
+    data = DataArguments(data_file_paths="a", knowledge_base="k", max_passage_tokens=256, passage_images=2)
+    assert (data.max_passage_tokens, data.passage_images) == (256, 2)
+    for name in ("max_passage_tokens", "passage_images"):
+        with pytest.raises(InputError, match=f"--{name} acts on passages, and without --knowledge_base there are none"):
+            DataArguments(data_file_paths="a", **{name: 2})
+    with pytest.raises(InputError, match="--max_passage_tokens 0: at least 1 is wanted"):
+        DataArguments(data_file_paths="a", knowledge_base="k", max_passage_tokens=0)
+    with pytest.raises(InputError, match="--passage_images -1: at least 0 is wanted"):
+        DataArguments(data_file_paths="a", knowledge_base="k", passage_images=-1)
+
+
 def test_eval_steps_alone_turns_evaluation_on():
     *_, args = parse(GRPO, "--eval_steps", "4")
     assert args.eval_strategy == "steps" and args.eval_steps == 4

@@ -162,6 +162,8 @@ def test_defaults_are_those_of_training():
         "knowledge_base",
         "context_level",
         "num_passages",
+        "max_passage_tokens",
+        "passage_images",
         "system_prompt",
         "pixel_limit",
     ):

@@ -11,7 +11,9 @@ from open_r1_kivqa.data.samples import parse_row
 from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.evaluation.generate import tokenize_prompts
 from open_r1_kivqa.knowledge.base import KnowledgeBase
+from open_r1_kivqa.knowledge.budget import PassageBudget
 from open_r1_kivqa.knowledge.context import choose_passages
+from open_r1_kivqa.knowledge.pictures import PassagePictures
 from open_r1_kivqa.prompts import build_prompt, load_template
 from open_r1_kivqa.vlm_modules.loading import load_processor
 
@@ -162,3 +164,19 @@ def test_passages_by_key_and_by_entity(tmp_path):
         passages_of_entity(knowledge, "about lyon", 1)
     with pytest.raises(InputError, match="'Lyon' .* has no sections"):
         passages_of_entity(knowledge, "Lyon", 1)
+
+
+def test_passages_are_cut_and_pictured_as_training_shows_them(knowledge, tiny_model):
+    budget = PassageBudget(load_processor(tiny_model("qwen2_5_vl")).tokenizer, 3)
+    pictures = PassagePictures(1, [str(IMAGES)])
+    conversation = Conversation(load_template("kivqa"), knowledge=knowledge, passage_pictures=pictures)
+    conversation.budget = budget
+    conversation.passages = passages_of_keys(knowledge, "fr#capital,de#capital")
+    france, germany = (budget.cut(passage) for passage in conversation.passages)
+    flag = str(IMAGES / knowledge.article("fr")["images"][0])
+    (*_, turn) = conversation.prompt("Which?")
+    assert [block.get("image") for block in turn["content"]] == [None, flag, None]
+    assert turn["content"][2]["text"].startswith(
+        f"[1] France: capital\n{france.text}\n\n[2] Germany: capital\n{germany.text}\n"
+    )
+    assert len(france.text) < len(knowledge.passage("fr#capital").text)

@@ -13,9 +13,11 @@ from open_r1_kivqa.checks_cli import main as check_main
 from open_r1_kivqa.data.jsonl import Rows
 from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.knowledge.base import KnowledgeBase
+from open_r1_kivqa.knowledge.budget import PassageBudget
 from open_r1_kivqa.prompts import load_template
 from open_r1_kivqa.rewards.format import has_format
 from open_r1_kivqa.rewards.methods import score
+from open_r1_kivqa.vlm_modules.loading import load_processor
 
 
 def is_reasoning(request) -> bool:
@@ -124,6 +126,26 @@ def test_what_each_model_sees(make_run):
             assert max(high for _, high in difference.getextrema()) <= 40  # JPEG's
             assert request["temperature"] == 0.2 and request["max_tokens"] == 2048
         assert request["seed"] == 42 and request["model"] in ("eyes", "brain")
+
+
+def test_passages_are_cut_and_pictured_as_training_shows_them(make_run, tiny_model):
+    run, server = make_run(3)
+    model = tiny_model("qwen2_5_vl")
+    options = {"max_passage_tokens": 3, "model_name_or_path": model, "passage_images": 2, "context_level": "gold"}
+    assert run(knowledge_base=KNOWLEDGE, **options) == 0
+    budget = PassageBudget(load_processor(model).tokenizer, 3)
+    base = KnowledgeBase.open(KNOWLEDGE)
+    for source in run.rows:
+        shown = budget.cut(base.passage(source["evidence"]), source["answers"])
+        assert source["answers"][0] in shown.text
+        assert any(f"{shown.section}\n{shown.text}\n" in texts_of(one) for one in server.seen if is_reasoning(one))
+    for request in server.seen:
+        pseudo_cot = not is_reasoning(request) and "[1] " in texts_of(request)
+        assert len(pictures_of(request)) == (0 if is_reasoning(request) else 2 if pseudo_cot else 1)
+    with pytest.raises(InputError, match="--max_passage_tokens and --model_name_or_path belong together"):
+        run(knowledge_base=KNOWLEDGE, max_passage_tokens=3)
+    with pytest.raises(InputError, match="--passage_images acts on passages"):
+        run(passage_images=1)
 
 
 FAULTS = {

@@ -98,7 +98,7 @@ class PassageBudget:
         return bisect_right(range(1, most + 1), False, key=lambda number: self.count(text_of(number)) > self.max_tokens)
 
     def _token_starts(self, text: str) -> list[int]:
-        encoded = self.tokenizer(neutralise(text), add_special_tokens=False, return_offsets_mapping=True)
+        encoded = self.tokenizer(neutralise(text), add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         return [start for start, _ in encoded["offset_mapping"]]
 
     def _remember(self) -> None:
