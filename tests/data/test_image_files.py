@@ -70,7 +70,8 @@ def test_ids_that_a_json_file_names(tmp_path):
     (tmp_path / "val.json").write_text(json.dumps({"images": [{"id": 12, "file_name": "val/a/u1.jpg"}]}))
     files = ImageFiles.scan([root], inat_json=[str(tmp_path / "val.json")])
     assert files.find("12", "inaturalist") == "val/a/u1.jpg"
-    assert files.find("12") == "12.jpg" and files.find("9", "inaturalist") == "9.jpg"
+    assert files.find("12") == "12.jpg" and files.find("9", "inaturalist") is None
+    assert ImageFiles.scan([root]).find("9", "inaturalist") == "9.jpg"
     with pytest.raises(ValueError):
         files.find("12", "inat")
     (tmp_path / "oven.json").write_text(json.dumps({"oven_04": "/elsewhere/04/u2.JPEG", "oven_05": "gone.jpg"}))

@@ -94,21 +94,28 @@ class ImageFiles:
 
         Args:
             id: file name with or without its extension, or the end of a path.
-            dataset: "landmarks" prefers `a/b/c/abc….jpg`; "inaturalist" and "oven" find the file's name in the JSON files given for them, and where they don't have the id take it for the
-                name; "" takes the id for the name.
+            dataset: "landmarks" prefers `a/b/c/abc….jpg`; "inaturalist" finds the file's name in the JSON files given for it, and takes the id for the name only if none was given; "oven"
+                does so for each id that its file doesn't have; "" takes the id for the name.
 
         Raises:
             InputError: two JSON files have the id, with different names.
         """
         if dataset not in DATASETS:
             raise ValueError(f"dataset {dataset!r} is none of {DATASETS}")
-        named = name_of(id, self._names_of.get(dataset, ()))
+        files = self._names_of.get(dataset, ())
+        named = name_of(id, files)
+        if (
+            named is None and files and dataset == "inaturalist"
+        ):  # its ids are numbers, which files of another kind may be called too
+            return []
         wanted = os.path.normpath(named or id).lstrip("/")
         stem = _stem(os.path.basename(wanted))
         layout = "/".join([*stem[:3], stem]) if dataset == "landmarks" else wanted
 
         found = (int(self._order[place]) for place in places(self._hashes, stem.lower()))
         paths = [self._path(i) for i in found if _stem(self._names[i]).lower() == stem.lower()]
+        if len(paths) < 2:
+            return paths
         for ends in (_ends, _ends_but_for_extension):
             paths = [path for path in paths if ends(path, wanted)] or paths
         return sorted(paths, key=lambda path: (not _ends_but_for_extension(path, layout), path))
