@@ -1,6 +1,7 @@
 """`kivqa retrieve`: for every row the passages that its picture and its question find, written as `candidates`, and how often the right one is among them.
 
-Exit code 0 if the rows were written, 2 if something given cannot be used. Started by torchrun, the ranks share the rows. A run that was killed goes on when it is started again.
+Exit code 0 if the rows were written, 2 if something given cannot be used. A run that was stopped goes on where it was when the same command is given again. With torchrun
+(`torchrun --nproc_per_node 8 -m open_r1_kivqa.cli retrieve ...`) the ranks share the rows out.
 """
 
 import argparse
@@ -11,6 +12,16 @@ from ..errors import InputError
 
 WEIGHT = 0.985  # λ of Wiki-R1 for Encyclopedic-VQA
 BATCH = 64
+DTYPES = ("float32", "float16", "bfloat16")
+OF_INDEX = (
+    "kind",
+    "precision",
+    "nprobe",
+    "ef_search",
+    "vectors",
+    "articles",
+    "articles_without_picture",
+)  # what the report repeats of its manifest
 SOURCES = ("index", "topk_json")
 
 
@@ -33,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
         "--encoder", help="of the rows' images, a name or folder (default: the one that the index names)"
     )
     index.add_argument("--batch_size", type=int, help=f"images encoded at a time (default: {BATCH})")
+    index.add_argument("--dtype", choices=DTYPES, help="to encode images in (default: as saved; on a CPU float32)")
     index.add_argument(
         "--query_features", help=".npy file (n, dim) with a vector for each image or row, in place of an encoder"
     )
@@ -105,7 +117,8 @@ def main(argv: list[str]) -> int:
     }
     folders = picture_folders(kb, folders)
     retriever = Retriever(kb, source, scorer, settings, folders)
-    identity = {**made_by, "other_weights": settings.other_weights, "images": folders, "batch_size": flags.batch_size}
+    computed = {"batch_size": flags.batch_size, "dtype": flags.dtype}
+    identity = {**made_by, **computed, "other_weights": settings.other_weights, "images": folders}
     blocks = Blocks(flags.output, identity, len(rows))
     progress, todo = ProgressLine(), blocks.todo()
     _refuse_unusable(rows, [i for block in todo for i in blocks.rows_of(block)], images_read=not unread)
@@ -161,7 +174,7 @@ def _source(flags: argparse.Namespace, kb):
 
     index = ImageIndex.open(flags.index)
     index.refuse_other(knowledge_base=kb)
-    about = {name: index.manifest[name] for name in ("kind", "precision", "vectors", "articles")}
+    about = {name: index.manifest[name] for name in OF_INDEX if name in index.manifest}
     about = {"index": {**about, "fingerprint": content_hash(os.path.join(flags.index, "index.faiss"))}}
     if flags.query_features:
         from .imports import read_features, read_ids
@@ -182,7 +195,7 @@ def _source(flags: argparse.Namespace, kb):
         raise InputError(
             f"--index {flags.index} holds imported vectors, and of which encoder is not known; give --query_features of the same encoder."
         )
-    encoder = load_image_encoder(name, flags.device, flags.batch_size or BATCH)
+    encoder = load_image_encoder(name, flags.device, flags.batch_size or BATCH, flags.dtype)
     index.refuse_other(encoder_fingerprint=encoder.fingerprint)
     about["encoder"] = {"name": encoder.name, "fingerprint": encoder.fingerprint}
     return sources.IndexSource(index, sources.encoded(encoder), flags.articles, sources.NO_IMAGE), about, len(kb)
@@ -198,13 +211,16 @@ def _check(flags: argparse.Namespace):
         raise InputError(
             f"{'Both' if given else 'Neither'} of --index and --topk_json {'are' if given else 'is'} given; give one of them."
         )
-    own = {"index": ("encoder", "batch_size", "query_features", "query_ids"), "topk_json": ("map", "redirects")}
+    own = {
+        "index": ("encoder", "batch_size", "dtype", "query_features", "query_ids"),
+        "topk_json": ("map", "redirects"),
+    }
     for name in own[SOURCES[1 - SOURCES.index(given[0])]]:
         if getattr(flags, name) is not None:
             raise InputError(f"--{name} has no effect with --{given[0]}; leave one of them out.")
     if (flags.query_features is None) != (flags.query_ids is None):
         raise InputError("--query_features and --query_ids belong together; give both or none.")
-    for name in ("encoder", "batch_size"):
+    for name in ("encoder", "batch_size", "dtype"):
         if flags.query_features is not None and getattr(flags, name) is not None:
             raise InputError(f"--query_features takes the place of an encoder; leave --{name} out.")
     for name in ("articles", "sections_per_article", "top_k", "batch_size"):
