@@ -237,3 +237,8 @@ def test_settings_of_passages_want_a_knowledge_base(flags, tmp_path, setting):
     without = {name: value for name, value in flags.items() if name != "knowledge_base"}
     with pytest.raises(InputError, match=f"--settings {setting} chooses among passages, and without --knowledge_base"):
         evaluate_jsonl.main(arguments(without | {"output_dir": tmp_path, "settings": f"normal,{setting}"}))
+
+
+def test_the_checks_look_at_all_levels_that_settings_show():
+    levels = evaluate_jsonl.levels_of("normal,no_image,gold_only,oracle_article,no_passages", "retrieved")
+    assert levels == ("retrieved", "gold", "none")

@@ -32,7 +32,12 @@ def main(argv: list[str] | None = None) -> dict:
     from open_r1_kivqa.data.checks import ensure_checked
 
     refuse(data_args, model_args, args)
-    bad_rows = ensure_checked(data_args, model_args, has_judge=judge_args.judge_url is not None)
+    bad_rows = ensure_checked(
+        data_args,
+        model_args,
+        levels=levels_of(args.settings, data_args.context_level),
+        has_judge=judge_args.judge_url is not None,
+    )
     return evaluate(data_args, model_args, judge_args, args, bad_rows)
 
 
@@ -305,6 +310,15 @@ def rows_of_splits(rows, splits: str):
             f"--splits {splits!r}: no row is of the split {unknown}; the rows' splits are {', '.join(sorted(set(found) - {''})) or 'not named'}."
         )
     return rows.subset([i for i, split in enumerate(found) if split in wanted])
+
+
+def levels_of(settings: str, context_level: str) -> tuple[str, ...]:
+    """The context levels that prompts are built at, so that the checks look at all that they show."""
+    from open_r1_kivqa.evaluation.settings import SETTINGS, parse_settings
+
+    chosen = [SETTINGS[name] for name in parse_settings(settings)]
+    levels = ["gold" if setting.whole_article else setting.level or context_level for setting in chosen]
+    return tuple(dict.fromkeys(levels))
 
 
 def refuse(data_args: DataArguments, model_args: VLMModelConfig, args: EvaluationArguments) -> None:
