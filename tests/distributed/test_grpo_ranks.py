@@ -44,9 +44,10 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["qwen2_5_vl", "internvl"])
 def reference(request, tiny_model, data, tmp_path_factory):
-    """One plain process, unbroken."""
+    """One plain process, unbroken, with TRL's own pass; the ranks compute each prompt once."""
     job = {"model": tiny_model(request.param), "flags": data, "options": EPOCH, "shuffle": False}
-    return job, train(tmp_path_factory.mktemp("one"), ranks=1, **job)
+    stock = job | {"options": EPOCH | {"shared_prefix": False, "keep_groups": True}}
+    return job, train(tmp_path_factory.mktemp("one"), ranks=1, **stock)
 
 
 @pytest.mark.parametrize("stage", ["zero2", "zero3"])
