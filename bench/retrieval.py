@@ -1,4 +1,4 @@
-"""Building and searching an index of each kind: `python bench/retrieval.py [--vectors 200000 --dim 128]`.
+"""Building and searching an index of each kind: `python bench/retrieval.py [--vectors 200000 --dim 128 --only hnsw]`.
 
 Draws vectors in clusters, two of each article, builds an index of each kind and precision in a temporary folder, searches it for the 20 best articles of new vectors of the same clusters, and
 prints as its last line one JSON object:
@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--vectors", type=int, default=200_000)
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--queries", type=int, default=1000)
+    parser.add_argument("--only", choices=KINDS, help="measure this kind, beside flat fp32")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "vectors.npy")
@@ -42,6 +43,8 @@ def main() -> None:
         exact, indexes = None, {}
         for kind in KINDS:
             for precision in PRECISIONS:
+                if arguments.only not in (None, kind) and exact:
+                    continue
                 found, indexes[f"{kind} {precision}"] = measure(folder, path, queries, kind, precision, exact)
                 exact = exact or found
                 print(kind, precision, indexes[f"{kind} {precision}"], flush=True)

@@ -239,3 +239,11 @@ def test_damaged_and_stale_folders_are_refused(tmp_path):
     (folder / "manifest.json").write_text("{")
     with pytest.raises(InputError, match="is not JSON"):
         ImageIndex.open(str(folder))
+
+
+@pytest.mark.parametrize("kind, precision", KINDS)
+def test_an_index_is_mapped_not_read(tmp_path, kind, precision):
+    found = make(tmp_path / "i", clustered(4000, 64), [str(i) for i in range(4000)], kind=kind, precision=precision)
+    with open("/proc/self/maps") as maps:
+        assert any(str(tmp_path / "i" / "index.faiss") in line for line in maps)
+    assert found.search(clustered(2, 64), 1)[0]
