@@ -197,11 +197,31 @@ def test_imported_query_vectors_give_what_the_encoder_gives(world):
     vectors = load_image_encoder("colour").encode([str(world.images / row["image"]) for row in rows[:2]])
     np.save(world.folder / "x.npy", vectors)
     given = ("--query_features", str(world.folder / "x.npy"), "--query_ids", str(world.folder / "ids.json"))
-    for ids in (["red", "blue"], ["red.png", "2"], ["7", "blue.png"]):  # names, paths, ids, official ids
+    for ids in (["red", "blue"], ["red.png", "2"], [7, "blue.png"]):  # names, paths, ids, official ids
         (world.folder / "ids.json").write_text(json.dumps(ids))
         found, report = world.run(rows, *given)
         assert found[:2] == expected[:2]
         assert "candidates" not in found[2] and report["counts"]["no_query_vector"] == 1
+
+
+@pytest.mark.parametrize(
+    ("ids", "dim", "message"),
+    [
+        (["a"], None, "holds 2 vectors, --query_ids"),
+        (["a", "a"], None, "names 'a' twice"),
+        ({"a": 1, "b": 2}, None, "holds no list of texts and integers"),
+        (["a", None], None, "holds no list of texts and integers"),
+        (["a", "b"], 7, "holds vectors of 7 numbers, the index"),
+        (None, None, "ids.json does not exist"),
+    ],
+)
+def test_query_vectors_that_cannot_be_used(world, capsys, ids, dim, message):
+    np.save(world.folder / "x.npy", np.ones((2, dim or load_image_encoder("colour").dim), dtype=np.float32))
+    if ids is not None:
+        (world.folder / "ids.json").write_text(json.dumps(ids))
+    given = ("--query_features", str(world.folder / "x.npy"), "--query_ids", str(world.folder / "ids.json"))
+    assert main(world.flags([question("1", "red.png")], *given)) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_another_systems_articles_and_passages(world, capsys):

@@ -55,18 +55,18 @@ class FaissArray:
         return self._index.reconstruct_n(start, max(0, stop - start))
 
 
-def read_features(path: str) -> np.ndarray:
-    """(vectors, dim) of a .npy file, memory-mapped; `InputError` for anything else."""
-    _refuse_missing("--features", path)
+def read_features(path: str, flag: str = "--features") -> np.ndarray:
+    """(vectors, dim) of a .npy file, memory-mapped; `InputError`, naming `flag`, for anything else."""
+    _refuse_missing(flag, path)
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise InputError(
-            f"--features {path} is no .npy file of numbers ({error}); write one with numpy.save."
+            f"{flag} {path} is no .npy file of numbers ({error}); write one with numpy.save."
         ) from None
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind != "f" or 0 in array.shape:
         shape = f"{array.dtype}{array.shape}" if isinstance(array, np.ndarray) else "several arrays"
-        raise InputError(f"--features {path} holds {shape}; wanted are floats of shape (vectors, dim).")
+        raise InputError(f"{flag} {path} holds {shape}; wanted are floats of shape (vectors, dim).")
     return array
 
 

@@ -177,14 +177,18 @@ def _source(flags: argparse.Namespace, kb):
     about = {name: index.manifest[name] for name in OF_INDEX if name in index.manifest}
     about = {"index": {**about, "fingerprint": content_hash(os.path.join(flags.index, "index.faiss"))}}
     if flags.query_features:
-        from .imports import read_features, read_ids
+        from .imports import read_features
 
-        ids, vectors = read_ids(flags.query_ids), read_features(flags.query_features)
+        ids, vectors = sources.read_query_ids(flags.query_ids), read_features(flags.query_features, "--query_features")
         if len(ids) != len(vectors):
             raise InputError(
                 f"--query_features {flags.query_features} holds {len(vectors):,} vectors, --query_ids {flags.query_ids} {len(ids):,} ids; give one id for each vector."
             )
         name, fingerprint = os.path.basename(flags.query_features), content_hash(flags.query_features)
+        if vectors.shape[1] != index.dim:
+            raise InputError(
+                f"--query_features {flags.query_features} holds vectors of {vectors.shape[1]} numbers, the index {flags.index} of {index.dim}; give vectors of the encoder that it was built with."
+            )
         about["query_features"] = {"name": name, "fingerprint": fingerprint, "ids": content_hash(flags.query_ids)}
         vectors = sources.imported(ids, vectors)
         return sources.IndexSource(index, vectors, flags.articles, sources.NO_VECTOR), about, len(kb)

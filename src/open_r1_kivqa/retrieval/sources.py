@@ -1,5 +1,6 @@
 """Where a question's articles come from: an index searched by its picture, or another system's list."""
 
+import json
 import os
 from collections.abc import Callable, Sequence
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from ..data.images import content_hash
 from ..data.samples import Sample
+from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
 from .index import ImageIndex
 from .pictures import find_picture
@@ -96,6 +98,33 @@ def imported(ids: Sequence[str], rows: np.ndarray) -> Callable[[Sequence[Sample]
         ][:1]
 
     return lambda samples: [np.asarray(rows[own(sample)], dtype=np.float32) for sample in samples]
+
+
+def read_query_ids(path: str) -> list[str]:
+    """What imported query vectors belong to: .json, a list of texts and integers, or .txt, one a line.
+
+    Raises:
+        InputError: no such file, another form, or an id given twice.
+    """
+    if not os.path.isfile(path):
+        raise InputError(f"--query_ids {path} does not exist; give the path of a file.")
+    try:
+        with open(path, encoding="utf-8", newline="\n") as file:
+            ids = json.load(file) if path.endswith(".json") else [line.rstrip("\r\n") for line in file]
+    except ValueError as error:
+        raise InputError(
+            f"--query_ids {path} cannot be read ({error}); give a .json list, or a .txt in UTF-8 with one a line."
+        ) from None
+    if not isinstance(ids, list) or not all(isinstance(id, str | int) and not isinstance(id, bool) for id in ids):
+        raise InputError(
+            f"--query_ids {path} holds no list of texts and integers; name the row or the image of each vector."
+        )
+    names = [str(id) for id in ids]
+    if len(set(names)) < len(names):
+        seen: set[str] = set()
+        repeated = next(name for name in names if name in seen or seen.add(name))
+        raise InputError(f"--query_ids {path} names {repeated!r} twice; give each row or image one vector.")
+    return names
 
 
 def same_picture(sample: Sample, found: Retrieved, kb: KnowledgeBase, folders: Sequence[str]) -> str | None:
