@@ -192,7 +192,7 @@ def test_an_id_of_several_files(folder):
             [],
             {"a section that its article doesn't have", "no evidence is left"},
         ),
-        ({"evidence_section_id": ""}, [], {"no evidence: its urls and section ids don't pair up"}),
+        ({"evidence_section_id": ""}, [], {"urls and section ids that don't pair up", "no evidence is left"}),
         ({"wikipedia_url": f"{WIKI}Eiffel%5FTower"}, ["Eiffel_Tower#1"], set()),
         (
             {"wikipedia_url": f"{WIKI}Nowhere"},
@@ -214,12 +214,12 @@ def test_an_id_of_several_files(folder):
                 "question_type": "2_hop",
             },
             [],
-            {"no evidence: its urls and section ids don't pair up"},
+            {"urls and section ids that don't pair up", "no evidence is left"},
         ),
     ],
 )
 def test_evidence_is_what_the_knowledge_base_has(folder, change, evidence, noted):
-    (row,), report = converted(folder, [question(**change)])
+    (row, _), report = converted(folder, [question(**change), question()])
     assert row["evidence"] == [WIKI + key for key in evidence] and set(report["noted"]) == noted
     assert (row["entity"] is None) == (change.get("wikipedia_url") == f"{WIKI}Nowhere")
 
@@ -227,6 +227,16 @@ def test_evidence_is_what_the_knowledge_base_has(folder, change, evidence, noted
 def test_without_a_knowledge_base_urls_are_the_keys(folder):
     (row,), report = converted(folder, [question(wikipedia_url="x", evidence_section_id="7")], knowledge_base=False)
     assert row["entity"] == "x" and row["evidence"] == ["x#7"] and report["noted"] == {}
+
+
+def test_a_knowledge_base_of_other_articles_is_refused(folder):
+    other = {"key": "Q243", "title": "x", "url": "", "sections": [{"id": "0", "title": "", "text": "x"}], "images": []}
+    (folder / "kb.jsonl").write_text(json.dumps(other) + "\n")
+    with pytest.raises(
+        InputError, match=r"kb.jsonl has no passage of any question; give .*(\n.*)*wiki/Eurasian_magpie"
+    ):
+        main(flags(folder))
+    assert not list(folder.glob("evqa_val*"))
 
 
 def test_redirects_lead_to_articles_and_twenty_of_the_unknown_are_shown(folder, capsys):

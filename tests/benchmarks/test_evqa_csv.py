@@ -5,6 +5,8 @@ import zipfile
 
 import pytest
 from evqa_fixture import HOPS, QUESTIONS, question, write_csv
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from open_r1_kivqa.benchmarks.evqa_csv import COLUMNS, read_csv
 from open_r1_kivqa.errors import InputError
@@ -124,3 +126,22 @@ def test_other_files(tmp_path):
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("val.csv", published(tmp_path) * 20)
     assert "unpack it first" in refused(tmp_path / "a.zip", packed.getvalue())
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    place=st.integers(0, 900),
+    length=st.integers(0, 30),
+    new=st.binary(max_size=4) | st.sampled_from([b'"', b",", b"\n", b"\r", b"\0", b"|"]),
+)
+def test_whatever_is_changed_a_file_is_read_or_refused(tmp_path, place, length, new):
+    whole = published(tmp_path)
+    (tmp_path / "a.csv").write_bytes(whole[:place] + new + whole[place + length :])
+    try:
+        rows = read(tmp_path / "a.csv")
+    except InputError as error:
+        assert "a.csv" in str(error)
+    else:
+        assert [number for number, _ in rows] == list(range(len(rows))) and all(
+            set(COLUMNS) <= set(row) for _, row in rows
+        )

@@ -3,6 +3,8 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from open_r1_kivqa.benchmarks.convert_cli import main
@@ -280,3 +282,37 @@ def test_an_interrupted_conversion_keeps_ids_unique(monkeypatch):
     assert json.loads(Path("out.jsonl.part.json").read_text())["done"] == 5
     again, _ = converted("--input", "r.jsonl")
     assert again == whole and len({row["id"] for row in again}) == 9
+
+
+ANY = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["from", "value", "a"]), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+TURN = st.fixed_dictionaries(
+    {"from": st.sampled_from(["human", "gpt", "system"]) | ANY, "value": st.sampled_from(["<image>", "?", "a"]) | ANY}
+)
+FIELDS = {
+    "id": ANY,
+    "image": st.sampled_from(["a.png", ["a.png", "b.png"]]) | ANY,
+    "conversations": st.lists(TURN, max_size=4) | ANY,
+}
+OTHERS = {
+    "problem": ANY,
+    "solution": st.just([1, 2, 30, 40]) | ANY,
+    "accu_reward_method": st.sampled_from(["exact", "iou"]) | ANY,
+    "answers": ANY,
+}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(items=st.lists(st.fixed_dictionaries({}, optional=FIELDS | OTHERS) | ANY, min_size=1, max_size=4))
+def test_whatever_an_item_holds_the_check_takes_what_is_written(items):
+    rows, report = converted("--input", written("r.json", [*items, item()]))
+    assert report["read"] == len(items) + 1 == len(rows) + sum(numbers(report["dropped"]).values())

@@ -41,6 +41,15 @@ class Counts:
         """Something about an item that is kept: "article not in the knowledge base", and its url."""
         self.noted.setdefault(what, Tally()).add(example)
 
+    def number(self, what: str) -> int:
+        """How often this was noted."""
+        return self.noted[what].number if what in self.noted else 0
+
+    @property
+    def kept(self) -> int:
+        """Items read that gave rows."""
+        return self.read - sum(tally.number for tally in self.dropped.values())
+
     def lines(self) -> list[str]:
         """For the terminal: a line for each reason, with its share of the items read and its examples."""
         groups = (("dropped", self.dropped), ("note", self.noted))

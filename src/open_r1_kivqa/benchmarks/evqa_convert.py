@@ -22,6 +22,8 @@ DATASETS = ("inaturalist", "landmarks")
 JOINED = re.compile(r"\||&&")
 SECTION = re.compile(r"(\d+)(?:\.0)?")  # pandas writes 3 as 3.0 where others are empty
 
+NO_EVIDENCE = "no evidence is left"
+
 
 def add_flags(flags: argparse.ArgumentParser) -> None:
     """The command's own flags."""
@@ -77,6 +79,15 @@ def convert(flags: argparse.Namespace) -> list[str]:
             for row in _rows(number, question, name, types, flags, images, articles, rows.counts):
                 rows.write(row)
             rows.dealt()
+        if articles and rows.counts.kept and rows.counts.number(NO_EVIDENCE) == rows.counts.kept:
+            raise InputError(
+                "\n".join(
+                    [
+                        f"{flags.knowledge_base} has no passage of any question; give the one that `kivqa convert kb` makes of encyclopedic_kb_wiki.json.",
+                        *rows.counts.lines(),
+                    ]
+                )
+            )
         lines = rows.finish()
     return [*lines, f"The rows' images: --image_folders {images.folder}"]
 
@@ -178,7 +189,8 @@ def _evidence(question: dict[str, str], source: str, articles: Articles | None, 
     urls, sections = _parts(question["wikipedia_url"]), _parts(question["evidence_section_id"])
     urls = urls * len(sections) if len(urls) == 1 else urls
     if len(urls) != len(sections) or not urls:
-        counts.note("no evidence: its urls and section ids don't pair up", source)
+        counts.note("urls and section ids that don't pair up", source)
+        counts.note(NO_EVIDENCE, source)
         return []
     found, wrong = [], []
     for url, section in zip(urls, sections, strict=True):
@@ -190,7 +202,7 @@ def _evidence(question: dict[str, str], source: str, articles: Articles | None, 
     if wrong:
         counts.note("a section that its article doesn't have", wrong[0])
     if len(found) < len(urls):
-        counts.note("only a part of the evidence is left" if found else "no evidence is left", source)
+        counts.note("only a part of the evidence is left" if found else NO_EVIDENCE, source)
     return list(dict.fromkeys(found))
 
 
