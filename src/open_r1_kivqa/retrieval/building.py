@@ -83,7 +83,8 @@ def build_index(
         **({"lists": index.nlist} if kind == "ivf" else {}),
         **search_settings(kind, getattr(index, "nlist", None), nprobe=nprobe, ef_search=ef_search),
         "versions": {
-            name: metadata.version(name) for name in ("open-r1-kivqa", "faiss-cpu", "numpy", "torch", "transformers")
+            "faiss": faiss.__version__,
+            **{name: metadata.version(name) for name in ("open-r1-kivqa", "numpy", "torch", "transformers")},
         },
     }
     write_manifest(part, manifest)

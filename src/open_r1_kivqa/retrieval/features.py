@@ -76,12 +76,10 @@ def prepare(folder: str, identity: dict, overwrite: bool = False) -> None:
     Raises:
         InputError: the folder holds vectors of another identity, or something else.
     """
-    path = os.path.join(folder, "identity.json")
-    if os.path.isfile(path):
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        if found == identity:
-            return
+    found = _identity(folder)
+    if found == identity:
+        return
+    if found is not None:
         if not overwrite:
             differs = ", ".join(name for name in identity if found.get(name) != identity[name])
             raise InputError(
@@ -91,9 +89,16 @@ def prepare(folder: str, identity: dict, overwrite: bool = False) -> None:
     elif os.path.isdir(folder) and os.listdir(folder):
         raise InputError(f"{folder} holds something else than vectors of pictures; give another --output.")
     os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "identity.json")
     with open(f"{path}.part", "w", encoding="utf-8") as file:
         json.dump(identity, file, indent=1)
     os.replace(f"{path}.part", path)
+
+
+def discard(folder: str, identity: dict) -> None:
+    """Removes the folder of `prepare` with its shards, if it is that identity's."""
+    if _identity(folder) == identity:
+        shutil.rmtree(folder)
 
 
 def embed(
@@ -161,6 +166,15 @@ def _compute(pictures: Pictures, places: range, encoder: ImageEncoder, path: str
         file.flush()
         os.fsync(file.fileno())
     os.replace(f"{path}.part", path)
+
+
+def _identity(folder: str) -> dict | None:
+    """What `prepare` wrote; None where it wrote nothing."""
+    path = os.path.join(folder, "identity.json")
+    if not os.path.isfile(path):
+        return None
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
 
 
 def _path(folder: str, shard: int) -> str:

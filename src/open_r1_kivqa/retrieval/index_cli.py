@@ -6,7 +6,6 @@ Exit code 0 if the index was written or is there already, 2 if something given c
 
 import argparse
 import os
-import shutil
 import time
 from collections.abc import Callable
 
@@ -143,7 +142,7 @@ def _embed(flags: argparse.Namespace, encoder, say: Callable[[str], None]) -> No
     from ..data.launch import once_per_launch
     from ..knowledge.base import KnowledgeBase
     from .building import check_room
-    from .features import embed, prepare
+    from .features import discard, embed, prepare
     from .pictures import Pictures, find_pictures
 
     work = f"{flags.output.rstrip(os.sep)}.features"
@@ -163,6 +162,8 @@ def _embed(flags: argparse.Namespace, encoder, say: Callable[[str], None]) -> No
             "pictures": pictures.hash,
         }
         if _is_there(flags, kb, identity, say):
+            _refuse_unsaved(flags)
+            discard(work, identity)  # left by a run that was killed at its very end
             return {"there": True}
         copies = 2 if flags.save_features else 1
         say(check_room(flags.output, flags.kind, flags.precision, len(pictures), encoder.dim, copies))
@@ -184,15 +185,23 @@ def _embed(flags: argparse.Namespace, encoder, say: Callable[[str], None]) -> No
             "pictures_missing": pictures.missing,
             "pictures_broken": features.broken,
         }
-        kb = KnowledgeBase.open(flags.knowledge_base)
-        _build(flags, kb, features, features.keys, encoder, begun["identity"], counts, say)
         if flags.save_features:
             features.save(flags.save_features)
             say(f"vectors written to {flags.save_features}")
-        shutil.rmtree(work)
+        kb = KnowledgeBase.open(flags.knowledge_base)
+        _build(flags, kb, features, features.keys, encoder, begun["identity"], counts, say)
+        discard(work, begun["identity"])
         return {}
 
     once_per_launch("end", finish)
+
+
+def _refuse_unsaved(flags: argparse.Namespace) -> None:
+    """InputError if the index is there, but not the vectors that were to be saved with it."""
+    if flags.save_features and not os.path.isfile(os.path.join(flags.save_features, "vectors.npy")):
+        raise InputError(
+            f"{flags.output} is there already, and its vectors are gone; give --overwrite to embed the pictures again for --save_features, or leave it out."
+        )
 
 
 def _import(flags: argparse.Namespace, encoder, say: Callable[[str], None]) -> dict:
