@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from open_r1_kivqa.benchmarks.convert_cli import BENCHMARKS, main
@@ -30,3 +33,13 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     code = kivqa(["convert", "rec", "--input", str(tmp_path / "no.json"), "--output", str(tmp_path / "out.jsonl")])
     assert code == 2
     assert capsys.readouterr().err.startswith(f"kivqa convert: {tmp_path}/no.json is no file")
+
+
+def test_only_the_chosen_benchmark_is_imported():
+    code = "import sys; from open_r1_kivqa.cli import main; main(sys.argv[1:] + ['--help'])"
+    watch = f"import atexit, sys; atexit.register(lambda: print(*sys.modules)); {code}"
+    for argv, modules in ([], set()), (["rec"], {"rec"}):
+        done = subprocess.run([sys.executable, "-c", watch, "convert", *argv], capture_output=True, text=True)
+        imported = set(done.stdout.splitlines()[-1].split())
+        chosen = {module for module, _ in BENCHMARKS.values() if f"open_r1_kivqa.benchmarks{module}" in imported}
+        assert chosen == {f".{name}" for name in modules} and "torch" not in imported
