@@ -5,6 +5,8 @@ import inspect
 import pytest
 from transformers import Trainer
 from trl import GRPOTrainer
+from trl.generation.vllm_client import VLLMClient
+from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer import utils
 
 HOOKS = {
@@ -12,6 +14,13 @@ HOOKS = {
     "_generate_and_score_completions": ["inputs"],
     "_calculate_rewards": ["inputs", "prompts", "completions", "completion_ids_list"],
     "_generate": ["prompts"],
+    "_generate_single_turn": [
+        "prompt_ids",
+        "images",
+        "multimodal_fields",
+        "num_generations",
+        "has_tool_images",
+    ],
     "_tokenize_prompts": ["prompts"],
     "_get_per_token_logps_and_entropies": [
         "model",
@@ -57,6 +66,11 @@ def test_hook_exists_with_its_parameters(name):
         "generation_config",
         "generation_kwargs",
         "current_gradient_accumulation_steps",
+        "use_vllm",
+        "vllm_mode",
+        "vllm_generation",
+        "_last_loaded_step",
+        "num_generations_eval",
     ],
 )
 def test_attribute_is_still_used(attribute):
@@ -81,3 +95,33 @@ def test_a_batch_is_generated_before_it_is_scored_once_each():
     source = inspect.getsource(GRPOTrainer._generate_and_score_completions)
     assert source.count("self._generate(") == source.count("self._calculate_rewards(") == 1
     assert source.index("self._generate(") < source.index("self._calculate_rewards(")
+
+
+def test_vllm_is_reached_as_trl_reaches_it():
+    """What trainer/vllm_rollout.py takes TRL's place in: new weights once a step, then prompts of tokens beside their images."""
+    stock = inspect.getsource(GRPOTrainer._generate_single_turn)
+    assert "if self.state.global_step != self._last_loaded_step:" in stock
+    assert "_, completion_ids, logprobs, _ = self.vllm_generation.generate(" in stock
+    parameters = inspect.signature(VLLMGeneration.generate).parameters
+    assert list(parameters)[1:] == ["prompts", "images", "num_generations", "profiler"]
+    source = inspect.getsource(VLLMGeneration)
+    for part in (
+        "self.llm = LLM(",
+        "self.llm.llm_engine.model_executor",
+        'row["multi_modal_data"] = {"image":',
+        "generation_kwargs.update(self.generation_kwargs)",  # the engine's SamplingParams take logit_bias from there
+        '"generation_kwargs": self.generation_kwargs',  # and the server's
+        "max_completion_length = self.max_completion_length",  # read at each call, as stages need it
+        "self.vllm_client.image_features(",
+        "all_prompt_ids = [output.prompt_token_ids for output in all_outputs]",
+    ):
+        assert part in source, f"TRL's VLLMGeneration has no {part} any more: adapt trainer/vllm_rollout.py"
+    assert "reset_encoder_cache" not in source, "TRL drops stale images itself now: forget_images can go"
+    assert list(inspect.signature(VLLMClient.image_features).parameters)[1] == "images"
+
+
+def test_a_mask_keeps_tokens_out_of_the_loss():
+    """The third value of `_generate`, which trainer/vision_tokens.py sets."""
+    scored = inspect.getsource(GRPOTrainer._generate_and_score_completions)
+    assert "completion_ids_list,\n            tool_mask_list,\n            completions," in scored
+    assert 'mask = completion_mask if "tool_mask" not in inputs' in inspect.getsource(GRPOTrainer._compute_loss)
