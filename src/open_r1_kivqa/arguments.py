@@ -6,36 +6,23 @@ keeps their name, default and meaning; a flag of ours or of VLM-R1 either acts o
 
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from trl import GRPOConfig, ModelConfig, SFTConfig
 
 from .data.jsonl import split_paths
 from .data.samples import refuse_reserved
 from .errors import InputError
+from .flags import flag, refuse_below
 from .knowledge.context import check_level
 from .rewards.methods import TASK_METHODS
 from .schedule import Stage, longest_completion, parse_stages, refuse_unfit_stages, total_steps
+from .sharing import SharingArguments
 from .vllm_flags import refuse_unfit_vllm
 
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")  # TRL's
 BEST = ("eval_accuracy", "eval_accuracy_strict", "eval_format")  # what greedy evaluation measures
 TRACKERS = ("tensorboard", "wandb", "trackio")
-
-
-def flag(default, help: str):
-    """A dataclass field with its help text; lists get a fresh copy per instance."""
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata={"help": help})
-    return field(default=default, metadata={"help": help})
-
-
-def refuse_below(config, lowest: float, *names: str) -> None:
-    """InputError for a flag of `config` that is set to a number below `lowest`, or to none at all (nan)."""
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and not value >= lowest:
-            raise InputError(f"--{name} {value}: at least {lowest} is wanted.")
 
 
 @dataclass
@@ -213,7 +200,7 @@ class OursInTrainer:
 
 
 @dataclass
-class VLMGRPOConfig(OursInTrainer, GRPOConfig):
+class VLMGRPOConfig(OursInTrainer, SharingArguments, GRPOConfig):
     """TRL's GRPO flags, unchanged, plus rewards by name and greedy evaluation."""
 
     report_to: None | str | list[str] = flag("tensorboard", "Trackers: tensorboard, wandb, trackio, or none.")
@@ -238,16 +225,6 @@ class VLMGRPOConfig(OursInTrainer, GRPOConfig):
         None,
         "Stages of one run as steps:completion tokens:completions a prompt, as 100:4096:16,100:8192:8,100:16384:4 (Vision-R1). Sets --max_steps, --num_generations and --max_completion_length.",
     )
-    shared_prefix: bool = flag(
-        True,
-        "Compute a prompt, images included, once for all of its completions in a micro-batch (docs/performance.md). Same results; where a family or its attention doesn't allow it, TRL's own pass is taken.",
-    )
-    shared_prefix_max_tokens: int | None = flag(
-        None, "With --shared_prefix, at most so many tokens in one pass. Default: a micro-batch in one pass."
-    )
-    keep_groups: bool | None = flag(
-        None, "Keep the completions of a prompt together when a generation batch is split into micro-batches. Default: as --shared_prefix."
-    )
     eval_max_rows: int | None = flag(None, "Evaluate on at most so many held-out rows, drawn once with --seed.")
 
     def __post_init__(self):
@@ -255,11 +232,7 @@ class VLMGRPOConfig(OursInTrainer, GRPOConfig):
         self._before_stock_checks()
         refuse_below(self, 1, "num_iterations", "steps_per_generation", "generation_batch_size")
         refuse_below(self, 1, "max_completion_length", "eval_batch_size_greedy", "eval_max_rows")
-        if self.shared_prefix_max_tokens is not None and not self.shared_prefix:
-            raise InputError("--shared_prefix_max_tokens has nothing to act on without --shared_prefix: leave one out.")
-        refuse_below(self, 1, "shared_prefix_max_tokens")
-        if self.keep_groups is None:
-            self.keep_groups = self.shared_prefix
+        self.check_sharing()
         refuse_below(self, 0, "beta")
         if self.sync_ref_model and self.beta == 0:
             raise InputError(

@@ -4,8 +4,8 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from ..arguments import flag
 from ..errors import InputError
+from ..flags import flag
 from .levels import Levels, parse_levels
 
 # Names only: the parts themselves bring numba, which a launcher that just reads flags can do without.

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from trl import ModelConfig
 
-from ..arguments import VLMModelConfig, flag, refuse_below
+from ..arguments import VLMModelConfig
 from ..endpoint import MOST_OPEN
 from ..errors import InputError
+from ..flags import flag, refuse_below
 from ..remote import check_url
 
 SERVER_FLAGS = ("server_api_key_env", "server_concurrency", "server_timeout", "server_retries", "server_request")

@@ -6,8 +6,8 @@ import math
 import re
 from dataclasses import dataclass
 
-from ..arguments import flag, refuse_below
 from ..errors import InputError
+from ..flags import flag, refuse_below
 from ..remote import check_url
 
 OURS = ("model", "messages", "stream", "n")  # fields of a request that --judge_request leaves alone

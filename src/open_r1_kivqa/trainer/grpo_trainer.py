@@ -4,7 +4,7 @@ Departures from the stock trainer, each a small override:
 - prompts are built from row numbers when a generation batch is made (`_generate_and_score_completions`), and a curriculum draws the rows at that moment (`CurriculumMixin`, `DynamicSamplingMixin`);
 - images are decoded the same way as in evaluation and in the checks (`_tokenize_prompts`);
 - batches may mix rows with and without images, also under ZeRO-3 (`_generate`, `_get_per_token_logps_and_entropies`);
-- a prompt is computed once for all of its completions in a micro-batch (`SharedPrefixMixin`);
+- a prompt is computed once for all of its completions, in a micro-batch and in generation (`SharedPrefixMixin`, `SharedPrefillMixin`);
 - an epoch's order depends on (seed, epoch) alone, checkpoints hold all that the next step needs, and resuming loads the weights (`_get_train_sampler`, `ResumeMixin`);
 - evaluation is greedy accuracy on held-out rows instead of the loss of sampled completions (`evaluate`);
 - completions come from vLLM with --use_vllm, right with images (`VLLMRolloutMixin`), and hold no token of an image (`VisionTokensMixin`);
@@ -35,6 +35,7 @@ from .dynamic_sampling import DynamicSamplingMixin
 from .progress import PhaseTimer
 from .rollout import ROW, Rollout, row_dataset
 from .sampler import EpochRepeatSampler
+from .shared_prefill import SharedPrefillMixin
 from .shared_prefix import SharedPrefixMixin
 from .stages import StageCallback, StagesMixin
 from .vision_rows import DummyRowMixin, slice_vision
@@ -50,6 +51,7 @@ class VLMGRPOTrainer(
     DynamicSamplingMixin,
     SharedPrefixMixin,
     DummyRowMixin,
+    SharedPrefillMixin,
     VisionTokensMixin,
     VLLMRolloutMixin,
     ResumeMixin,
@@ -90,7 +92,7 @@ class VLMGRPOTrainer(
             if self.use_vllm:
                 self.prepare_vllm()
             self.forbid_vision_tokens()
-            self.keeps_groups = args.keep_groups
+            self.keeps_groups, self.shares_prefill = args.keep_groups, args.shared_prefill
             if args.shared_prefix:
                 self.prepare_shared_prefix()
             self.add_callback(SaveOnSigterm(self))

@@ -1,0 +1,20 @@
+"""What all dataclasses of flags are written with."""
+
+from dataclasses import field
+
+from .errors import InputError
+
+
+def flag(default, help: str):
+    """A dataclass field with its help text; lists get a fresh copy per instance."""
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata={"help": help})
+    return field(default=default, metadata={"help": help})
+
+
+def refuse_below(config, lowest: float, *names: str) -> None:
+    """InputError for a flag of `config` that is set to a number below `lowest`, or to none at all (nan)."""
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not value >= lowest:
+            raise InputError(f"--{name} {value}: at least {lowest} is wanted.")

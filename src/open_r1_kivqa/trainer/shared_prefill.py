@@ -1,0 +1,90 @@
+"""Hugging Face generation in which each prompt, images included, is computed once for all of its completions.
+
+Stock TRL hands `generate` each prompt as often as it wants completions. Here the model first runs every different prompt up to its last token; the keys and values it keeps are then laid out for the batch, and
+`generate` goes on from there as it would have: same rows, same sampling, same random numbers.
+"""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from trl.trainer.utils import split_pixel_values_by_grid
+
+from .shared_prefix import equal_rows, plain_model
+
+VISION = ("pixel_values", "image_grid_thw")
+TOKENS = ("input_ids", "attention_mask", "mm_token_type_ids")
+
+
+class SharedPrefillMixin:
+    """For `VLMGRPOTrainer`, where it generates by `generate`. vLLM keeps prefixes itself."""
+
+    shares_prefill = False
+
+    def _generate_single_turn(self, prompt_ids, images, multimodal_fields, num_generations, has_tool_images=False):
+        generate = super()._generate_single_turn
+        arguments = (prompt_ids, images, multimodal_fields, num_generations, has_tool_images)
+        if not self.shares_prefill or self.use_vllm or self.use_transformers_continuous_batching:
+            return generate(*arguments)
+        counts = [len(row or []) for row in images] if images is not None else [0] * len(prompt_ids)
+        with sharing_prompts(plain_model(self.accelerator.unwrap_model(self.model_wrapped)), counts):
+            return generate(*arguments)
+
+
+@contextmanager
+def sharing_prompts(model, num_images: list[int]) -> Iterator[None]:
+    """Within it `model.generate` computes equal prompts once.
+
+    Args:
+        model: the transformers model, whose `generate` PEFT's calls. num_images: of each row that will be given.
+    """
+
+    def generate(**inputs):
+        return type(model).generate(model, **from_shared_prompts(model, inputs, num_images))
+
+    model.generate = generate
+    try:
+        yield
+    finally:
+        del model.generate
+
+
+def from_shared_prompts(model, inputs: dict, num_images: list[int]) -> dict:
+    """The inputs of `generate` with the prompts' keys and values in place of their images.
+
+    Args:
+        inputs: input_ids and attention_mask, (batch, length), left-padded; the images' inputs of all rows one after the other; and what else `generate` takes.
+    """
+    images = images_of_rows(model, inputs, num_images)
+    mask = inputs["attention_mask"].bool()
+    groups = equal_rows([row[its] for row, its in zip(inputs["input_ids"], mask, strict=True)], images)
+    first = [rows[0] for rows in groups]
+    place = torch.empty(len(mask), dtype=torch.long, device=mask.device)
+    for number, rows in enumerate(groups):
+        place[rows] = number
+    prompts = {name: inputs[name][first] for name in TOKENS if name in inputs}
+    shown = [images[row] for row in first if images[row]]
+    pictures = {name: torch.cat([one[name] for one in shown]) for name in (shown[0] if shown else ())}
+    # Positions as `generate` makes them; a family's model also keeps here by how much they run ahead of the tokens.
+    positions = model._prepare_position_ids_for_generation(prompts["input_ids"], {**prompts, **pictures})
+    start = {name: value[:, :-1] for name, value in prompts.items()}
+    outputs = model(**start, **pictures, position_ids=positions[..., :-1], use_cache=True, logits_to_keep=1)
+    name = "cache" if "cache" in inspect.signature(type(model).forward).parameters else "past_key_values"
+    cache = outputs[name]
+    cache.batch_select_indices(place)
+    if getattr(model.model, "rope_deltas", None) is not None:
+        model.model.rope_deltas = model.model.rope_deltas[place]
+    return {key: value for key, value in inputs.items() if key not in (*VISION, "mm_token_type_ids")} | {name: cache}
+
+
+def images_of_rows(model, inputs: dict, num_images: list[int]) -> list[dict[str, torch.Tensor]]:
+    """Each row's part of the images' inputs; {} for a row without images."""
+    present = {name: inputs[name] for name in VISION if name in inputs}
+    if not present:
+        return [{} for _ in num_images]
+    if "image_grid_thw" not in present:  # one entry for each tile, of which an image may have several
+        tokens = (inputs["input_ids"] == model.config.image_token_id).sum(dim=1)
+        present["num_tiles"] = (tokens // model.config.image_seq_length).tolist()
+    split = split_pixel_values_by_grid(present | {"num_images": num_images})
+    return [{name: split[name][i] for name in VISION if name in split} if n else {} for i, n in enumerate(num_images)]
