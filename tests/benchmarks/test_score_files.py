@@ -88,7 +88,7 @@ def test_predictions_on_other_questions(flags, tmp_path, capsys):
 def test_whole_completions_are_noticed(flags, tmp_path, capsys):
     path = predictions(tmp_path / "p.jsonl", [("q1", "<answer>Spain</answer>"), ("q2", "Paris")])
     _, _, err = kivqa_score(capsys, *flags, "--predictions", path)
-    assert "WARNING: 1 predictions hold </answer> or </think>: they are whole completions" in err
+    assert "WARNING: Predictions with </answer> or </think> in them: 1. They are whole completions" in err
 
 
 @pytest.mark.parametrize("name", ["none/out.jsonl", ".", "p.jsonl", "infoseek_val.jsonl", "infoseek_val_qtype.jsonl"])

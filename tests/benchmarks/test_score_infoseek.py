@@ -91,7 +91,11 @@ def test_official_counting(flags, tmp_path, capsys):
     coverage = result["coverage"]
     assert (coverage["missing"], coverage["unknown"], coverage["repeated"]) == (1, 1, 1)
     assert coverage["unknown_examples"] == ["nowhere"] and coverage["repeated_examples"] == ["e1"]
-    assert [warning.split()[0] for warning in result["warnings"]] == ["1", "1", "1"]
+    assert result["warnings"] == [
+        "1 of 9 questions (11.11 %) have no prediction and are left out: 'q1'.",
+        "Predictions that belong to no question, passed over: 1 ('nowhere').",
+        "Further predictions of an id, which count each: 1 ('e1').",
+    ]
 
 
 def test_verdicts_of_each_question(flags, tmp_path, capsys):

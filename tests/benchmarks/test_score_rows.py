@@ -33,7 +33,7 @@ def test_the_embedded_questions(tmp_path, capsys):
     by_split = defaultdict(lambda: defaultdict(list))
     for one in rows:
         by_split[one["split"]][one["question_type"]].append(right[one["id"]])
-    assert set(scores["splits"]) == {*by_split, "all"}
+    assert set(scores["splits"]) == {*by_split, "all rows"}
     means, macros = {}, {}
     for split, kinds in by_split.items():
         every = [value for values in kinds.values() for value in values]
@@ -46,7 +46,7 @@ def test_the_embedded_questions(tmp_path, capsys):
             len(every),
         )
         assert {kind: one["count"] for kind, one in part["types"].items()} == {k: len(v) for k, v in kinds.items()}
-    assert scores["splits"]["all"]["mean"] == approx(100 * sum(right.values()) / len(rows), abs=0.005)
+    assert scores["splits"]["all rows"]["mean"] == approx(100 * sum(right.values()) / len(rows), abs=0.005)
     for kind, of in (("mean", means), ("macro", macros)):
         q, e = of["unseen_question"], of["unseen_entity"]
         assert scores["harmonic"][""][kind] == approx(2 * q * e / (q + e), abs=0.02)
@@ -155,6 +155,23 @@ def test_a_judge_for_rows_of_evqa_and_of_llm(tmp_path, capsys):
     assert [one["correct"] for one in read(out)] == [1.0, 1.0, 0.0, 0.0]
     assert result["scores"]["judged"] == {"pairs": 4, "cut": 0, "unclear": 0}
     assert ["Paris", "Lutetia"] in [one["reference_answers"] for one in seen]  # as in training: all at once
+
+
+def test_a_judge_that_no_row_asks_is_refused(tmp_path, capsys):
+    references = lines(tmp_path / "r.jsonl", [row("a", ["x"])])
+    given = predictions(tmp_path / "p.jsonl", [("a", "x")])
+    with serving() as serve:
+        judge = ["--judge", "llm", "--judge_url", serve(lambda number, shown: "correct").url, "--judge_model", "grader"]
+        words = ["rows", "--references", references, "--predictions", given, *judge]
+        code, out, err = kivqa_score(capsys, *words)
+    assert code == 2 and out == "" and "--judge acts on rows of evqa and llm, and there are none" in err
+
+
+def test_rows_with_and_without_a_split(tmp_path, capsys):
+    references = lines(tmp_path / "r.jsonl", [row("a", ["x"]), row("b", ["x"], "test"), row("c", ["x"], "test")])
+    given = predictions(tmp_path / "p.jsonl", [("a", "x"), ("b", "x"), ("c", "y")])
+    splits = scored(capsys, "rows", "--references", references, "--predictions", given)["scores"]["splits"]
+    assert {split: part["mean"] for split, part in splits.items()} == {"all": 100.0, "test": 50.0, "all rows": 66.67}
 
 
 @pytest.mark.parametrize(

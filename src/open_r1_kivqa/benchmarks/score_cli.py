@@ -179,15 +179,15 @@ def _warnings(result: dict, official: bool, is_whole: int) -> list[str]:
         )
     if coverage["unknown"]:
         told.append(
-            f"{coverage['unknown']:,} predictions belong to no question and are passed over: {listed(coverage['unknown_examples'], coverage['unknown'])}."
+            f"Predictions that belong to no question, passed over: {coverage['unknown']:,} ({listed(coverage['unknown_examples'], coverage['unknown'])})."
         )
     if coverage["repeated"]:
         told.append(
-            f"{coverage['repeated']:,} predictions are further ones of an id and count each: {listed(coverage['repeated_examples'], coverage['repeated'])}."
+            f"Further predictions of an id, which count each: {coverage['repeated']:,} ({listed(coverage['repeated_examples'], coverage['repeated'])})."
         )
     if is_whole:
         told.append(
-            f"{is_whole:,} predictions hold {' or '.join(WHOLE_ANSWERS)}: they are whole completions, and the rules compare answers. Give the answers alone."
+            f"Predictions with {' or '.join(WHOLE_ANSWERS)} in them: {is_whole:,}. They are whole completions, and the rules compare answers; give the answers alone."
         )
     asked = result["scores"].get("judged", {})
     if asked.get("cut"):

@@ -17,7 +17,9 @@ from .judges import NO_JUDGE, Judge, Llm
 from .score_files import digests, same
 from .score_targets import Verdict, ask, judged
 
-WHOLE = "all"  # the split of rows that name none, and what stands over all splits
+NO_SPLIT = "all"  # of rows that name none, as in evaluation
+WHOLE = "all rows"  # over several splits
+WITH_JUDGE = {"evqa", JUDGED}  # methods
 ANYWHERE = "/"  # images aren't opened, so any path will do
 
 
@@ -45,16 +47,23 @@ class OwnRows:
 
     @property
     def judge(self) -> str:
-        if not {"evqa", JUDGED} & self._methods.keys():
+        if not WITH_JUDGE & self._methods.keys():
             return "none; no row's method has one"
         return NO_JUDGE if self._judge is None else self._judge.name
 
     def ids(self) -> Iterator[str]:
+        """Refuses, before a judge is asked, methods that aren't there, and a judge without rows or rows without a judge."""
+        methods = set()
         for sample in self._rows:
+            methods.add(sample.reward_method)
             if sample.reward_method == JUDGED and not isinstance(self._judge, Llm):
                 raise InputError(f"{sample.source}: a row of method {JUDGED} needs a language model: give --judge llm.")
             check_methods([sample.reward_method])
             yield _data_id(sample)
+        if self._judge is not None and not methods & WITH_JUDGE:
+            raise InputError(
+                f"--judge acts on rows of {' and '.join(sorted(WITH_JUDGE))}, and there are none; leave it out."
+            )
 
     def questions(self) -> Iterator[tuple[str, Sample]]:
         """(id, row) of each."""
@@ -92,7 +101,7 @@ class OwnRows:
 
     def counted(self, question: tuple[str, Sample], verdict: Verdict) -> tuple[str, str, float | None]:
         _, sample = question
-        return sample.split or WHOLE, sample.question_type, verdict["correct"]
+        return sample.split or NO_SPLIT, sample.question_type, verdict["correct"]
 
     def summarise(self, counted: Counter[tuple[str, str, float | None]]) -> dict:
         """Scores in per cent.
