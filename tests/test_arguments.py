@@ -146,7 +146,6 @@ def test_a_flag_of_ours_is_read_outside_its_definition_or_refused(name):
         (GRPO, ["--log_multimodal", "true"], "image paths"),
         (GRPO, ["--remove_unused_columns", "true"], "row numbers"),
         (GRPO, ["--eval_on_start"], "--eval_steps"),
-        (GRPO, ["--use_vllm"], "--use_vllm"),
         (GRPO, ["--context_level", "²"], "'²'"),
         (GRPO, ["--system_prompt", "See <|image_pad|>"], "--system_prompt spells the model token <|image_pad|>"),
         (GRPO, ["--use_peft", "--lora_r", "0"], "--lora_r 0: at least 1"),
