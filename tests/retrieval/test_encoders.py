@@ -92,11 +92,24 @@ def test_a_fingerprint_follows_weights_config_and_preprocessing_only(tmp_path):
     fingerprint = load_image_encoder(first, device="cpu").fingerprint
     shutil.copytree(first, tmp_path / "b")
     (tmp_path / "b" / "README.md").write_text("read me")
+    shutil.copy(tmp_path / "b" / "model.safetensors", tmp_path / "b" / "open_clip_model.safetensors")  # not loaded
     assert load_image_encoder(str(tmp_path / "b"), device="cpu", batch_size=3).fingerprint == fingerprint
     path = next((tmp_path / "b").glob("*processor*_config.json"), tmp_path / "b" / "preprocessor_config.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"image_mean": [0.1, 0.2, 0.3]}))
     assert load_image_encoder(str(tmp_path / "b"), device="cpu").fingerprint != fingerprint
     assert load_image_encoder(tiny_encoders.clip(tmp_path / "c", seed=1), device="cpu").fingerprint != fingerprint
+
+
+def test_weights_in_several_files_count_whole(tmp_path, pictures):
+    folder = tiny_encoders.clip(tmp_path / "a")
+    transformers.CLIPModel.from_pretrained(folder).save_pretrained(tmp_path / "b", max_shard_size="60KB")
+    shutil.copy(next(Path(folder).glob("*processor_config.json")), tmp_path / "b")
+    parts = sorted((tmp_path / "b").glob("model-*.safetensors"))
+    assert len(parts) > 1
+    whole, split = (load_image_encoder(str(tmp_path / name), device="cpu") for name in "ab")
+    np.testing.assert_array_equal(whole.encode(pictures), split.encode(pictures))
+    save_file({name: value + 1 for name, value in load_file(parts[-1]).items()}, parts[-1], metadata={"format": "pt"})
+    assert load_image_encoder(str(tmp_path / "b"), device="cpu").fingerprint != split.fingerprint
 
 
 def test_a_broken_picture_is_named(tmp_path, pictures):

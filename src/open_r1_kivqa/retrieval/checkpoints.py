@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 from ..data.cache import content_hash
@@ -44,9 +45,9 @@ def checkpoint_folder(name_or_path: str) -> Path:
     if not (folder / "config.json").is_file():
         raise InputError(f"Encoder {name_or_path}: the folder has no config.json; give the folder of a checkpoint.")
     refuse_own_code(name_or_path, read_json(folder / "config.json"))
-    if not any(folder.glob("*.safetensors")):
+    if not _weights(folder):
         raise InputError(
-            f"Encoder {name_or_path} has no weights in *.safetensors; other weights are pickle files, which can run code when loaded: save it again with save_pretrained."
+            f"Encoder {name_or_path} has no weights in model.safetensors; other weights are pickle files, which can run code when loaded: save it again with save_pretrained."
         )
     return folder
 
@@ -66,12 +67,10 @@ def refuse_own_code(name: str, config: dict) -> None:
 
 
 def fingerprint(folder: Path, patterns: tuple[str, ...]) -> str:
-    """sha256 over names and contents of the files that match and of the weights; large files' hashes are remembered."""
-    names = {
-        path.relative_to(folder).as_posix() for pattern in (*patterns, "*.safetensors") for path in folder.glob(pattern)
-    }
+    """sha256 over names and contents of the files that match and of the weights that transformers loads; large files' hashes are remembered."""
+    names = {path.relative_to(folder).as_posix() for pattern in patterns for path in folder.glob(pattern)}
     digest = hashlib.sha256()
-    for name in sorted(names):
+    for name in sorted(names | _weights(folder)):
         digest.update(f"{name}\n{content_hash(str(folder / name))}\n".encode())
     return digest.hexdigest()
 
@@ -111,8 +110,6 @@ def refuse_missing(name: str, missing: list[str]) -> None:
 
 def choose_device(device: str | None) -> str:
     """The device as torch names it; None: this process's GPU if there is one, else the CPU. InputError for one that is not there."""
-    import os
-
     import torch
 
     if device is None:
@@ -133,6 +130,14 @@ def read_json(path: Path) -> dict:
     if not isinstance(value, dict):
         raise InputError(f"{path} holds no JSON object; download or save the checkpoint again.")
     return value
+
+
+def _weights(folder: Path) -> set[str]:
+    """Names of the weight files; the same model for another library may lie beside them."""
+    if (folder / "model.safetensors").is_file():
+        return {"model.safetensors"}
+    index = folder / "model.safetensors.index.json"
+    return {index.name, *read_json(index)["weight_map"].values()} if index.is_file() else set()
 
 
 def _first_line(error: Exception) -> str:

@@ -298,7 +298,7 @@ def _is_there(flags: argparse.Namespace, kb, identity: dict, say) -> bool:
         "seed": flags.seed,
         **{f"built_from.{name}": value for name, value in identity.items()},
     }
-    flat = {**found, **{f"built_from.{name}": value for name, value in found["built_from"].items()}}
+    flat = {**found, **{f"built_from.{name}": value for name, value in found.get("built_from", {}).items()}}
     differs = [name for name, value in wanted.items() if flat.get(name) != value]
     if differs:
         raise InputError(
