@@ -20,12 +20,15 @@ def test_the_examples_run(tmp_path, monkeypatch):
     (tmp_path / "knowledge.jsonl").write_text("".join(line for line in lines if "sections" in json.loads(line)))
     monkeypatch.chdir(tmp_path)
     scope = {}
-    exec(blocks("python")[0], scope)
+    titles, prompts = blocks("python")
+    exec(prompts, scope)
     assert scope["rows"].ids == ["q1", "q2", "q3"]
     assert {passage.text for passage in scope["passages"]} == {"A tower in Paris.", "It is 330 m high."}
     assert [block["type"] for block in scope["messages"][1]["content"]] == ["image", "text"]
     assert len(scope["validation"]) == 1  # q1 and q3 share their picture
     assert scope["validation"] == [1]
+    (tmp_path / "redirects.tsv").write_text("Tour Eiffel\tEiffel Tower\n")
+    exec(titles, {})
 
 
 def test_the_template_loads(tmp_path):
