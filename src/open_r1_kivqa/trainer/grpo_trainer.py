@@ -2,7 +2,7 @@
 
 Departures from the stock trainer, each a small override:
 - prompts are built from row numbers when a generation batch is made (`_generate_and_score_completions`), and a curriculum draws the rows at that moment (`CurriculumMixin`, `DynamicSamplingMixin`);
-- images are decoded the same way as in evaluation and in the checks (`_tokenize_prompts`);
+- images are decoded the same way as in evaluation and in the checks (`_tokenize_prompts`), and each is preprocessed once (`_generate_and_score_completions`);
 - batches may mix rows with and without images, also under ZeRO-3 (`_generate`, `_get_per_token_logps_and_entropies`);
 - a prompt is computed once for all of its completions, in a micro-batch and in generation (`SharedPrefixMixin`, `SharedPrefillMixin`);
 - an epoch's order depends on (seed, epoch) alone, checkpoints hold all that the next step needs, and resuming loads the weights (`_get_train_sampler`, `ResumeMixin`);
@@ -32,6 +32,7 @@ from ..vlm_modules import module_for
 from .checkpoints import KeepBest, ResumeMixin, SaveOnSigterm, read_marker
 from .curriculum_rows import CurriculumMixin
 from .dynamic_sampling import DynamicSamplingMixin
+from .pictures_once import once_per_picture
 from .progress import PhaseTimer
 from .rollout import ROW, Rollout, row_dataset
 from .sampler import EpochRepeatSampler
@@ -122,10 +123,11 @@ class VLMGRPOTrainer(
         )
 
     def _generate_and_score_completions(self, inputs):
-        if self.rollout is not None and ROW in inputs[0]:
-            inputs = self._rows_of(self.rows_of_stage(inputs))
-        with self.phases.phase("images and advantages"):  # what is left of it when the phases below are taken out
-            return super()._generate_and_score_completions(inputs)
+        with once_per_picture(self.processing_class):
+            if self.rollout is not None and ROW in inputs[0]:
+                inputs = self._rows_of(self.rows_of_stage(inputs))
+            with self.phases.phase("images and advantages"):  # what is left of it when the phases below are taken out
+                return super()._generate_and_score_completions(inputs)
 
     def _rows_of(self, inputs: list[dict]) -> list[dict]:
         """The rows, prompts included, that this rank's entries of the dataset stand for."""
