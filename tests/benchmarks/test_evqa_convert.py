@@ -318,3 +318,6 @@ def test_the_rows_are_evaluated(folder, tiny_model):
     assert [sorted(record["passages"]) for record in records][2] == sorted(
         [f"{WIKI}Linnaea#0", f"{WIKI}Carl_Linnaeus#1"]
     )
+    predictions = folder / "out" / "official_predictions.normal.jsonl"
+    assert [json.loads(line)["data_id"] for line in predictions.read_text().splitlines()] == [0, 1, 2]
+    assert kivqa(["score", "evqa", "--references", str(folder / "val.csv"), "--predictions", str(predictions)]) == 0
