@@ -73,7 +73,7 @@ def test_articles_without_scores_fall_evenly(read):
 def test_passages_keep_their_order(read):
     topk = read({"q1": [f"{OWL}#0", f"{FOX}#1", f"{FOX}#0"]})
     assert topk.lists["q1"] == Retrieved(passages=(f"{OWL}#0", f"{FOX}#1", f"{FOX}#0"))
-    assert topk.longest == 3
+    assert topk.longest == 3 and topk.to_json()["of_passages"] == 1
 
 
 def test_names_are_found_as_titles_are(read):
@@ -89,6 +89,7 @@ def test_names_that_are_not_there_are_counted(read):
     assert topk.lists["q2"] == Retrieved()
     assert topk.to_json() == {
         "lists": 2,
+        "of_passages": 0,
         "names": 4,
         "unmatched": 3,
         "unmatched_examples": ["Wolf", "Bear"],

@@ -98,6 +98,7 @@ class TopK:
         """Counts and examples as plain values."""
         return {
             "lists": len(self.lists),
+            "of_passages": sum(bool(own.passages) for own in self.lists.values()),
             "names": self.names,
             "unmatched": self.unmatched,
             "unmatched_examples": self.examples,
