@@ -155,6 +155,16 @@ def test_entities_are_found_by_wikidata_id_title_and_redirect(tmp_path, capsys):
     assert f"entity not in the knowledge base: 1 (25.0 % of 4): Q{rows[3]['entity']} Atlantis" in out
 
 
+def test_a_title_of_several_articles_is_noted(tmp_path, capsys):
+    same = [{**wiki6m_line(article), "wikipedia_title": "Twin"} for article in countries()[:2]]
+    flags = infoseek(tmp_path, ROWS[:1])
+    changed(tmp_path / "infoseek_val_withkb.jsonl", lambda _, line: {**line, "entity_id": "Q0", "entity_text": "Twin"})
+    kb = kb_of(tmp_path, write_lines(tmp_path / "Wiki6M.jsonl", same))
+    (row,) = converted(tmp_path, {**flags, "--knowledge_base": kb})
+    assert row["entity"] == "Qad" and row["entity_id"] == "Q0"
+    assert "entity that several articles fit; the first is taken: 1 (100.0 % of 1): Q0 Twin" in capsys.readouterr().out
+
+
 def test_twenty_examples_of_unmatched_entities(tmp_path):
     flags = {**infoseek(tmp_path, ROWS[:30]), "--knowledge_base": wiki_kb(tmp_path)}
     changed(

@@ -6,6 +6,8 @@ import sys
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from published_factbook import (
     WIKI,
     countries,
@@ -234,6 +236,16 @@ def test_pictures_on_disk(tmp_path):
 def test_long_texts_are_cut(text, length, pieces):
     assert [piece for _, piece in cut_text(text, length)] == pieces
     assert [piece for _, piece in cut_text(f"== H ==\n{text}", length)] == pieces
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text("ab .=#\n", max_size=80), st.integers(1, 20))
+def test_cut_texts_lose_nothing(text, length):
+    """Every character but white space is in a piece or a heading, in order, and no piece is too long."""
+    pieces = cut_text(text, length)
+    assert all(0 < len(piece) <= length and piece == piece.strip() for _, piece in pieces)
+    if "=" not in text and "#" not in text:
+        assert "".join("".join(piece.split()) for _, piece in pieces) == "".join(text.split())
 
 
 def test_headings():
