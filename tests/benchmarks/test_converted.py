@@ -179,6 +179,22 @@ def test_two_runs_at_once(tmp_path):
     assert (tmp_path / "rows.jsonl").read_text() == '{"id": "1"}\n'
 
 
+def test_a_run_that_ended_a_moment_ago_is_not_emptied(tmp_path, monkeypatch):
+    with RowsFile(str(tmp_path / "rows.jsonl"), {}) as first:
+        first.write({"id": "1"})
+
+        def opened_just_before(*arguments):
+            file = open(*arguments)
+            first.finish()
+            return file
+
+        monkeypatch.setattr("open_r1_kivqa.benchmarks.converted.open", opened_just_before, raising=False)
+        monkeypatch.setattr("open_r1_kivqa.benchmarks.converted.RowsFile._put", lambda *_: None)
+        with pytest.raises(InputError, match="is being written by another run"):
+            RowsFile(str(tmp_path / "rows.jsonl"), {})
+    assert (tmp_path / "rows.jsonl").read_text() == '{"id": "1"}\n'
+
+
 def test_places_that_cannot_be_written(tmp_path):
     with pytest.raises(InputError, match="--output .*none/rows.jsonl cannot be written .No such file"):
         RowsFile(str(tmp_path / "none" / "rows.jsonl"), {})
@@ -220,6 +236,7 @@ def test_counts_as_lines_and_as_json():
         ({"answers": ["the"], "accu_reward_method": "viquae"}, "gives the row's own answer 'the' 0.0"),
         ({"image": ["a.png", "b.png"]}, "1 <image> marker"),
         ({"answers": []}, "`answers` is"),
+        ({"extra": ["\ud83d"]}, "x: it holds half of a surrogate pair (\\ud800 to \\udfff)."),
     ],
 )
 def test_rows_that_the_check_would_refuse(change, message):

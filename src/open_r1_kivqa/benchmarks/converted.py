@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from types import TracebackType
 
+from .. import __version__
 from ..data.row_checks import answer_problem
 from ..data.samples import Sample, parse_row
 from ..errors import InputError
@@ -40,9 +41,13 @@ def check_row(row: dict, source: str, image_folder: str = os.curdir) -> Sample:
     """The row as training and evaluation read it; no image is looked at.
 
     Raises:
-        InputError: `kivqa check` would find a problem in it: a field of another kind, no question, an answer that can't score 1 under the row's reward method.
+        InputError: `kivqa check` would find a problem in it: a field of another kind, a text that isn't Unicode, no question, an answer that can't score 1 under the row's reward method.
     """
     sample = parse_row(row, image_folder=image_folder, reward_method="", source=source)
+    try:
+        json.dumps(row, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(f"{source}: it holds half of a surrogate pair (\\ud800 to \\udfff).") from None
     if not sample.question:
         raise InputError(f"{source}: it asks nothing.")
     problem = answer_problem(sample)
@@ -69,7 +74,7 @@ class RowsFile:
         Raises:
             InputError: the file can't be written, or another run is writing it.
         """
-        self.path, self._identity = path, json.loads(json.dumps(identity))
+        self.path, self._identity = path, json.loads(json.dumps({"version": __version__, **identity}))
         self._aside, self._record = f"{path}.part", f"{path}.part.json"
         self.counts, self.done, self._bytes = Counts(), 0, 0
         self._safe = 0  # what the next run would take for `done`
@@ -160,14 +165,17 @@ class RowsFile:
     def _lock(self) -> None:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Between opening and locking, a run that came to its end may have given the file its final name.
+            free = os.path.exists(self._aside) and os.path.samestat(os.fstat(self._file.fileno()), os.stat(self._aside))
         except BlockingIOError:
-            self._file.close()
-            raise InputError(
-                f"{self._aside} is being written by another run; wait for it, or name another --output."
-            ) from None
+            free = False
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
+            free = True
+        if not free:
+            self._file.close()
+            raise InputError(f"{self._aside} is being written by another run; wait for it, or name another --output.")
 
     def _take_up(self) -> None:
         """The state of the interrupted run, if there is one of this identity; what it wrote after its last record is cut off."""
