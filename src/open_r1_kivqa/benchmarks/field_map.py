@@ -60,7 +60,7 @@ def add_map_flag(flags: argparse.ArgumentParser, expected: Mapping[str, str]) ->
         nargs="+",
         default=[],
         metavar="field=key",
-        help=f"keys under which the file has our fields, where they are others than these: {table}. Dots lead into objects and lists: image_id=image.id",
+        help=f"keys under which the file has our fields, where they are others than these: {table}. Dots lead into objects and lists: {next(iter(expected))}=outer.inner",
     )
 
 
