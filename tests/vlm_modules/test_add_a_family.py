@@ -31,7 +31,7 @@ def test_parameter_names_are_printed(capsys):
 
 def test_the_pages_module_is_the_librarys(module, tiny_model):
     served = MODULES["glm4v"]
-    for name in ("family", "model_types", "vision", "projector", "language"):
+    for name in ("family", "model_types", "vision", "projector", "language", "vision_tokens"):
         assert getattr(module, name) == getattr(served, name)
     module.check_prefixes(load_model(tiny_model("glm4v")))
     for limits in ({}, {"min_pixels": 5_000, "max_pixels": 20_000}):
