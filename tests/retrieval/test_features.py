@@ -1,5 +1,6 @@
 """Vectors of pictures on disk: resumed, shared out, broken pictures counted."""
 
+import errno
 import json
 import os
 import shutil
@@ -78,6 +79,25 @@ def test_vectors_come_in_order_and_survive_a_stop(tmp_path, base, monkeypatch):
     found.save(str(tmp_path / "saved"))
     np.testing.assert_array_equal(np.load(tmp_path / "saved" / "vectors.npy"), wanted)
     assert json.loads((tmp_path / "saved" / "ids.json").read_text()) == list(pictures.keys)
+
+
+def test_a_full_disk_is_said_and_costs_nothing(tmp_path, base, monkeypatch):
+    pictures, encoder = pictures_of(base), load_image_encoder("colour", batch_size=4)
+    prepare(str(tmp_path / "f"), {})
+    written = []
+
+    def save(file, real=np.savez, **arrays):
+        if len(written) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written.append(real(file, **arrays))
+
+    monkeypatch.setattr(features.np, "savez", save)
+    with pytest.raises(InputError, match=r"shard-000003\.npz cannot be written \(No space left on device\); make room"):
+        embed(pictures, encoder, str(tmp_path / "f"))
+    monkeypatch.undo()
+    said = []
+    embed(pictures, encoder, str(tmp_path / "f"), said.append)
+    assert said[0] == "3 of 20 shards were there already"
 
 
 def test_shards_are_large_where_there_is_much(monkeypatch, tmp_path, base):

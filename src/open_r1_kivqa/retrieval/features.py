@@ -155,17 +155,17 @@ def _compute(pictures: Pictures, places: range, encoder: ImageEncoder, path: str
         if images:
             vectors.append(encoder.encode_images(images))
         start += len(batch)
-    with open(f"{path}.part", "wb") as file:
-        np.savez(
-            file,
-            vectors=np.concatenate(vectors),
-            kept=kept,
-            examples=np.array(examples[:EXAMPLES], dtype=np.str_),
-            dim=encoder.dim,
-        )
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(f"{path}.part", path)
+    arrays = {"vectors": np.concatenate(vectors), "kept": kept, "dim": np.int64(encoder.dim)}
+    try:
+        with open(f"{path}.part", "wb") as file:
+            np.savez(file, examples=np.array(examples[:EXAMPLES], dtype=np.str_), **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{path}.part", path)
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written ({error.strerror}); make room or mend the folder, then give the same command again: it goes on from here."
+        ) from error
 
 
 def _identity(folder: str) -> dict | None:
