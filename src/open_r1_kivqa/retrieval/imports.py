@@ -61,9 +61,7 @@ def read_features(path: str, flag: str = "--features") -> np.ndarray:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise InputError(
-            f"{flag} {path} is no .npy file of numbers ({error}); write one with numpy.save."
-        ) from None
+        raise InputError(f"{flag} {path} is no .npy file of numbers ({error}); write one with numpy.save.") from None
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind != "f" or 0 in array.shape:
         shape = f"{array.dtype}{array.shape}" if isinstance(array, np.ndarray) else "several arrays"
         raise InputError(f"{flag} {path} holds {shape}; wanted are floats of shape (vectors, dim).")
