@@ -53,7 +53,7 @@ def evaluate(
     from open_r1_kivqa.data.launch import once_per_launch
     from open_r1_kivqa.evaluation import rollouts
     from open_r1_kivqa.evaluation.published import Conditions, read_conditions, refuse_contradictions
-    from open_r1_kivqa.evaluation.records import ROLLOUTS, claim, read_finished, refuse_older
+    from open_r1_kivqa.evaluation.records import ROLLOUTS, claim, jobs_of, read_finished, refuse_older, runs
     from open_r1_kivqa.evaluation.report import conclude
     from open_r1_kivqa.evaluation.settings import apply_setting, parse_settings, pictures_of
     from open_r1_kivqa.prompts import load_template
@@ -92,17 +92,15 @@ def evaluate(
         )
         finished, finished_rollouts = read_finished(folder), read_finished(folder, ROLLOUTS)
         refuse_older(finished)
-        return {
-            "pending": [job for job in jobs if job not in finished],
-            "sampled": [job for job in sampled if job not in finished_rollouts],
-        }
+        return {"pending": runs(jobs, finished), "sampled": runs(sampled, finished_rollouts)}
 
     judge = judge_before_the_model(judge_args)
     warn_of_judge(model_args, judge_args, args)
     left = once_per_launch("start of evaluation", start)
     if left["pending"] or left["sampled"]:
         prompting = shown | {"template": template, "system_prompt": data_args.system_prompt, "pictures": pictures}
-        answer(rows, left["pending"], left["sampled"], data_args, model_args, args, prompting, judge, server)
+        pending = jobs_of(jobs, left["pending"]), jobs_of(sampled, left["sampled"])
+        answer(rows, *pending, data_args, model_args, args, prompting, judge, server)
 
     folders = split_paths(data_args.image_folders) + split_paths(data_args.eval_image_folders or "")
 

@@ -24,6 +24,7 @@ OURS = {"lenient": {"all": {"score": 30.0, "count": 2}, "single_hop": {"score": 
 def test_figures_stand_side_by_side_only_if_all_conditions_are_known_and_the_same():
     assert why_not(FULL, FULL) is None
     assert why_not(FULL, replace(FULL, recall=0.4724)) is None  # published with one decimal
+    assert why_not(FULL, replace(FULL, question_types="templated, 2_hop")) is None
     assert why_not(FULL, replace(FULL, judge="BEM")) == "judge: ours exact match only, no BEM, theirs BEM"
     assert why_not(replace(FULL, split=None), FULL) == "ours unknown: split"
     assert why_not(FULL, replace(FULL, recall=0.5, split=None)) == (

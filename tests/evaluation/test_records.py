@@ -2,9 +2,21 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from open_r1_kivqa.errors import InputError
-from open_r1_kivqa.evaluation.records import MEASURED, RankFile, claim, discard, merge, read_finished, refuse_older
+from open_r1_kivqa.evaluation.records import (
+    MEASURED,
+    RankFile,
+    claim,
+    discard,
+    jobs_of,
+    merge,
+    read_finished,
+    refuse_older,
+    runs,
+)
 
 
 def record(id, setting="normal", **more):
@@ -58,6 +70,21 @@ def test_records_of_an_older_version_are_named():
     older = record("b", **dict.fromkeys(set(MEASURED) - {"copy"}))
     with pytest.raises(InputError, match="row 'b' under normal .* lacks 'copy': it was written by an older version"):
         refuse_older({("normal", "a"): now, ("normal", "b"): older})
+
+
+@given(st.integers(0, 30), st.sets(st.integers(0, 29)))
+@settings(max_examples=50, deadline=None)
+def test_unfinished_jobs_are_told_by_runs(number, finished):
+    jobs = [("normal", str(i)) for i in range(number)]
+    done = {("normal", str(i)) for i in finished}
+    places = runs(jobs, done)
+    assert jobs_of(jobs, places) == [job for job in jobs if job not in done]
+    assert all(behind < first for (_, behind), (first, _) in zip(places, places[1:], strict=False))
+
+
+def test_nothing_finished_is_one_run():
+    jobs = [(setting, str(i)) for setting in ("normal", "no_image") for i in range(1000)]
+    assert runs(jobs, {}) == [[0, 2000]] and runs(jobs, set(jobs)) == []
 
 
 def manifest_of(content):

@@ -197,6 +197,8 @@ def why_not(ours: Conditions, theirs: Conditions) -> str | None:
 
 
 def _same(name: str, one, other) -> bool:
+    if name == "question_types":
+        one, other = ({kind.strip() for kind in kinds.split(",")} for kinds in (one, other))
     return abs(one - other) <= RECALL_SLACK if name == "recall" else one == other
 
 

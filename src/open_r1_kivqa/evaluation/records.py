@@ -7,7 +7,7 @@ is the same however many ranks wrote it. A record is found again by its job: (se
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 
 from ..errors import InputError
@@ -89,6 +89,24 @@ def refuse_older(finished: dict[Job, dict]) -> None:
             raise InputError(
                 f"The prediction of row {id!r} under {setting} in the output folder lacks {missing[0]!r}: it was written by an older version. Give another --output_dir, or delete the predictions there."
             )
+
+
+def runs(jobs: list[Job], finished: Container[Job]) -> list[list[int]]:
+    """The places of the jobs that are not finished, as [first, behind the last] of each unbroken run: short, however many jobs there are."""
+    found: list[list[int]] = []
+    for place, job in enumerate(jobs):
+        if job in finished:
+            continue
+        if found and found[-1][1] == place:
+            found[-1][1] = place + 1
+        else:
+            found.append([place, place + 1])
+    return found
+
+
+def jobs_of(jobs: list[Job], places: list[list[int]]) -> list[Job]:
+    """The jobs in these runs, in order."""
+    return [job for first, end in places for job in jobs[first:end]]
 
 
 def discard(folder: Path) -> None:
