@@ -4,7 +4,7 @@ Departures from the stock trainer, each a small override:
 - prompts are built from row numbers when a generation batch is made (`_generate_and_score_completions`), and a curriculum draws the rows at that moment (`CurriculumMixin`, `DynamicSamplingMixin`);
 - images are decoded the same way as in evaluation and in the checks (`_tokenize_prompts`), and each is preprocessed once (`_generate_and_score_completions`);
 - batches may mix rows with and without images, also under ZeRO-3 (`_generate`, `_get_per_token_logps_and_entropies`);
-- a prompt is computed once for all of its completions, in a micro-batch and in generation (`SharedPrefixMixin`, `SharedPrefillMixin`);
+- a prompt is computed once for all of its completions, in a micro-batch and in generation (`SharedPrefixMixin`, `SharedPrefillMixin`), and a frozen vision tower sees a picture once a generation batch (`ImageFeaturesMixin`);
 - an epoch's order depends on (seed, epoch) alone, checkpoints hold all that the next step needs, and resuming loads the weights (`_get_train_sampler`, `ResumeMixin`);
 - evaluation is greedy accuracy on held-out rows instead of the loss of sampled completions (`evaluate`);
 - completions come from vLLM with --use_vllm, right with images (`VLLMRolloutMixin`), and hold no token of an image (`VisionTokensMixin`);
@@ -32,6 +32,7 @@ from ..vlm_modules import module_for
 from .checkpoints import KeepBest, ResumeMixin, SaveOnSigterm, read_marker
 from .curriculum_rows import CurriculumMixin
 from .dynamic_sampling import DynamicSamplingMixin
+from .image_features import ImageFeaturesMixin
 from .pictures_once import once_per_picture
 from .progress import PhaseTimer
 from .rollout import ROW, Rollout, row_dataset
@@ -50,6 +51,7 @@ class VLMGRPOTrainer(
     StagesMixin,
     CurriculumMixin,
     DynamicSamplingMixin,
+    ImageFeaturesMixin,
     SharedPrefixMixin,
     DummyRowMixin,
     SharedPrefillMixin,
@@ -96,6 +98,7 @@ class VLMGRPOTrainer(
             self.keeps_groups, self.shares_prefill = args.keep_groups, args.shared_prefill
             if args.shared_prefix:
                 self.prepare_shared_prefix()
+            self.prepare_image_features()
             self.add_callback(SaveOnSigterm(self))
         if validation is not None:
             self.add_callback(KeepBest())
@@ -123,6 +126,7 @@ class VLMGRPOTrainer(
         )
 
     def _generate_and_score_completions(self, inputs):
+        self.forget_features()
         with once_per_picture(self.processing_class):
             if self.rollout is not None and ROW in inputs[0]:
                 inputs = self._rows_of(self.rows_of_stage(inputs))
@@ -162,7 +166,7 @@ class VLMGRPOTrainer(
     def _generate(self, prompts):
         if self.prepared is not None:
             return self.prepared[0]
-        with self.phases.phase("generation"):
+        with self.phases.phase("generation"), self.features_reused(self.model):
             *rest, images, tool_images = super()._generate(prompts)
         self.phases.add_tokens(sum(len(ids) for ids in rest[1]))
         if images is not None:  # the processor takes an empty list for a row without images, not None
@@ -184,7 +188,8 @@ class VLMGRPOTrainer(
         compute_aux_loss=False,
         **vision,
     ):
-        with self.phases.phase("loss" if torch.is_grad_enabled() else "reference and old log-probs"):
+        phase = "loss" if torch.is_grad_enabled() else "reference and old log-probs"
+        with self.phases.phase(phase), self.features_reused(model):
             if self.shares_prefix:
                 return self._logps_of_shared_prompts(
                     model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, vision
