@@ -70,22 +70,20 @@ def score_texts(
     training gives. For rows of boxes also what `boxes.box_record` tells.
     """
     scales = [SAME] * len(texts) if scales is None else scales
-    answers = {"strict": [strict_answer(text) for text in texts], "lenient": [lenient_answer(text) for text in texts]}
+    readings = {"strict": [strict_answer(text) for text in texts], "lenient": [lenient_answer(text) for text in texts]}
     rewards = {
-        form: score_all([answer or "" for answer in found], samples, scales, judge) for form, found in answers.items()
+        form: score_all([answer or "" for answer in found], samples, scales, judge) for form, found in readings.items()
     }
-    return [
-        {
-            "answer_strict": answers["strict"][i],
-            "answer_lenient": answers["lenient"][i],
-            **_correct(
-                {form: found[i] for form, found in answers.items()}, {f: r[i] for f, r in rewards.items()}, sample
-            ),
-            "format": has_format(text),
-            **(box_record(answers["lenient"][i], sample, scales[i]) if sample.reward_method in BOX_METHODS else {}),
-        }
-        for i, (text, sample) in enumerate(zip(texts, samples, strict=True))
-    ]
+    verdicts = []
+    for i, (text, sample) in enumerate(zip(texts, samples, strict=True)):
+        answers = {form: found[i] for form, found in readings.items()}
+        verdicts.append(
+            {f"answer_{form}": answer for form, answer in answers.items()}
+            | _correct(answers, {form: found[i] for form, found in rewards.items()}, sample)
+            | {"format": has_format(text)}
+            | (box_record(answers["lenient"], sample, scales[i]) if sample.reward_method in BOX_METHODS else {})
+        )
+    return verdicts
 
 
 def _correct(answers: dict[str, str | None], rewards: dict[str, float | None], sample: Sample) -> dict:
