@@ -4,6 +4,7 @@ import functools
 import gc
 import importlib.util
 import os
+import sys
 
 import pytest
 
@@ -41,11 +42,21 @@ def engine(monkeypatch):
     import trl.generation.vllm_generation as generation
     import vllm
     import vllm.model_executor.layers.utils as layers
+    import vllm.triton_utils.dispatcher as dispatcher
 
     def keep(layer, remove_weight):
         """The build packs a layer's weight for its kernels and throws it away, so that no new one could be loaded."""
         layer.cpu_linear = torch.nn.functional.linear
 
+    rebind = dispatcher._rebind_kernels
+
+    def rebind_elsewhere(overrides):
+        """It looks at every object of every module, and stumbles over llvmlite's, which numba has imported."""
+        hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith("llvmlite")}
+        rebind(overrides)
+        sys.modules.update(hidden)
+
+    monkeypatch.setattr(dispatcher, "_rebind_kernels", rebind_elsewhere)
     monkeypatch.setattr(layers, "dispatch_cpu_unquantized_gemm", keep)
     exact = functools.partial(
         vllm.LLM,

@@ -1,5 +1,7 @@
 """Completions by a real vLLM, with images, against Hugging Face's own."""
 
+from pathlib import Path
+
 import pytest
 from tiny import FAMILIES
 from training_rows import write_data
@@ -115,22 +117,35 @@ def first_logprobs(trainer):
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "internvl"])
 @pytest.mark.parametrize("lora", [False, True])
-def test_updated_weights_reach_the_engine(family, lora, engine, tiny_model, flags, tmp_path):
-    """Two steps on rows with none, one and two pictures; the engine's log-probs were and are the model's."""
+def test_updated_weights_reach_the_engine(family, lora, engine, tiny_model, flags, tmp_path, monkeypatch):
+    """Three steps on rows with none, one and two pictures; the engine's log-probs were and are the model's."""
     import torch
 
-    model_flags = {"use_peft": True, "lora_r": 4} if lora else {}
-    trainer = trained(tiny_model(family), flags, tmp_path / "run", model_flags, beta=0.1, num_generations=4)
-    assert len(logged(trainer, "loss")) == 2 and logged(trainer, "completions/with_vision_tokens") == [0, 0]
-    # The engine's log-probs are of the tokens that aren't forbidden, so they are higher by as little as these weigh.
-    assert max(logged(trainer, "sampling/sampling_logp_difference/max")) < 0.1
-    assert max(logged(trainer, "sampling/sampling_logp_difference/mean")) < 0.02
+    from open_r1_kivqa.trainer import vision_tokens
+
+    # The engine's log-probs are among the tokens that aren't forbidden. Here none is, so that they are the trainer's.
+    monkeypatch.setattr(vision_tokens, "BIAS", 0.0)
+    model_flags = {"use_peft": True, "lora_r": 4, "lora_dropout": 0.0} if lora else {}
+    trainer = trained(
+        tiny_model(family), flags, tmp_path / "run", model_flags, beta=0.1, num_generations=4, max_steps=3
+    )
+    assert len(logged(trainer, "loss")) == 3
+    assert max(logged(trainer, "sampling/sampling_logp_difference/max")) < 1e-3
     stale, model = first_logprobs(trainer)  # of the weights before the last step, by which the last rollout was
     assert (stale - model).abs().max() > 1e-2
     trainer.forget_images()
     trainer.vllm_generation.sync_weights()
     fresh, model = first_logprobs(trainer)
     assert torch.allclose(fresh, model, atol=1e-3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_gap_is_what_forbidden_tokens_weigh(family, engine, tiny_model, flags, tmp_path):
+    """A random model gives each of its some 490 tokens a share: the engine's log-probs are higher by -log(1 - share of the forbidden ones), and there is no other gap."""
+    trainer = trained(tiny_model(family), flags, tmp_path / "run", learning_rate=1e-5, num_generations=4)
+    assert logged(trainer, "completions/with_vision_tokens") == [0, 0]
+    assert 0 < max(logged(trainer, "sampling/sampling_logp_difference/max")) < 0.1
+    assert max(logged(trainer, "sampling/importance_sampling_ratio/max")) < 1
 
 
 def test_a_trained_vision_tower_is_seen(engine, tiny_model, flags, tmp_path, monkeypatch):
@@ -158,9 +173,13 @@ def test_a_trained_vision_tower_is_seen(engine, tiny_model, flags, tmp_path, mon
     [("qwen2_5_vl", {"max_pixels": 1_600, "min_pixels": 784}), ("internvl", {"max_anyres_num": 1})],
 )
 def test_the_processors_limits_hold_in_the_engine(family, limits, engine, tiny_model, flags, tmp_path, monkeypatch):
+    from PIL import Image
+
     from open_r1_kivqa.errors import InputError
     from open_r1_kivqa.trainer.vllm_rollout import VLLMRolloutMixin
 
+    for path in Path(flags["image_folders"]).iterdir():
+        Image.new("RGB", (120, 56), (90, 30, 60)).save(path)  # two tiles for InternVL
     trained(tiny_model(family), flags, tmp_path / "run", limits, max_steps=1)
     monkeypatch.setattr(VLLMRolloutMixin, "prepare_vllm", lambda trainer: None)
     with pytest.raises(InputError, match="vLLM made .* tokens of a prompt"):
