@@ -1,9 +1,10 @@
 """Every private part of TRL and transformers that the trainers rely on, by name. When a release moves one, this says which."""
 
+import importlib
 import inspect
 
 import pytest
-from transformers import Trainer
+from transformers import Cache, GenerationMixin, Trainer
 from trl import GRPOTrainer
 from trl.generation.vllm_client import VLLMClient
 from trl.generation.vllm_generation import VLLMGeneration
@@ -31,6 +32,8 @@ HOOKS = {
         "compute_entropy",
         "compute_aux_loss",
     ],
+    "_prepare_inputs": ["generation_batch"],
+    "_generate_single_turn": ["prompt_ids", "images", "multimodal_fields", "num_generations", "has_tool_images"],
     "_save_checkpoint": ["model", "trial"],
     "_load_optimizer_and_scheduler": ["checkpoint"],
     "_load_from_checkpoint": ["resume_from_checkpoint", "model"],
@@ -125,3 +128,39 @@ def test_a_mask_keeps_tokens_out_of_the_loss():
     scored = inspect.getsource(GRPOTrainer._generate_and_score_completions)
     assert "completion_ids_list,\n            tool_mask_list,\n            completions," in scored
     assert 'mask = completion_mask if "tool_mask" not in inputs' in inspect.getsource(GRPOTrainer._compute_loss)
+
+
+def test_micro_batches_are_made_as_trl_makes_them():
+    """trainer/shared_prefix.py takes the place of these lines, with a shuffle of whole groups."""
+    source = inspect.getsource(GRPOTrainer._prepare_inputs)
+    for part in (
+        "generate_every = self.args.steps_per_generation * self.num_iterations",
+        "if self._step % generate_every == 0 or self._buffered_inputs is None:",
+        "generation_batch = split_pixel_values_by_grid(generation_batch)",
+        "generation_batch = shuffle_sequence_dict(generation_batch)",
+        "generation_batches = split_tensor_dict(generation_batch, self.args.steps_per_generation)",
+        "inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]",
+    ):
+        assert part in source, f"TRL makes micro-batches another way now (no {part!r}): adapt SharedPrefixMixin"
+
+
+def test_log_probs_are_had_as_trl_has_them():
+    """The call of the model, its head and the labels that trainer/shared_prefix.py relies on."""
+    assert "fused_lm_head=True" in inspect.getsource(GRPOTrainer._get_per_token_logps_and_entropies)
+    head = inspect.getsource(utils.add_fused_lm_head)
+    assert "if shift_labels is None:" in head and "labels = shift_labels" in head
+
+
+@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v"])
+def test_models_tell_positions(name):
+    """`get_rope_index` for the positions of a prompt, `rope_deltas` for how far they run ahead in generation."""
+    module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+    (model,) = [
+        kind
+        for kind in vars(module).values()
+        if inspect.isclass(kind) and "get_rope_index" in vars(kind) and kind.__module__ == module.__name__
+    ]
+    parameters = inspect.signature(model.get_rope_index).parameters
+    assert {"input_ids", "mm_token_type_ids", "image_grid_thw", "attention_mask"} <= set(parameters)
+    assert "self.rope_deltas" in inspect.getsource(model)
+    assert hasattr(GenerationMixin, "_prepare_position_ids_for_generation") and hasattr(Cache, "batch_select_indices")
