@@ -11,6 +11,7 @@ from trl import import_utils
 
 from open_r1_kivqa.arguments import DataArguments, VLMModelConfig
 from open_r1_kivqa.errors import InputError
+from open_r1_kivqa.grpo_jsonl import main
 from open_r1_kivqa.recipe import before_the_model
 from open_r1_kivqa.vllm_flags import wait_for_server
 
@@ -111,3 +112,13 @@ def test_a_server_that_takes_no_weights_is_refused(server):
     )
     with pytest.raises(InputError, match=f"{url} takes no new weights: start it with VLLM_SERVER_DEV_MODE=1"):
         wait_for_server(args)
+
+
+def test_prompts_too_long_for_the_engine_are_refused(tmp_path, installed, tiny_model, monkeypatch):
+    """The model takes 4,096 tokens; what counts is what the engine holds."""
+    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
+    given = {"model_name_or_path": tiny_model("internvl"), **write_data(tmp_path / "data"), "use_vllm": True}
+    given |= {"max_completion_length": 6, "per_device_train_batch_size": 8, "output_dir": tmp_path / "run"}
+    given |= {"use_cpu": True, "bf16": False, "vllm_max_model_length": 100, "report_to": "none"}
+    with pytest.raises(InputError, match="the model takes 100 with 6 kept for the completion"):
+        main([part for name, value in given.items() for part in (f"--{name}", str(value))])

@@ -35,6 +35,7 @@ def main(argv: list[str] | None = None):
         else flags.max_completion_length,
         levels=curriculum_args.levels(data_args.context_level).names if curriculum_args.curriculum else None,
         has_judge=reward_args.judge_url is not None,
+        max_length=flags.vllm_max_model_length if flags.use_vllm else None,
     )
     start_deepspeed_without_gpu(flags.deepspeed)
     return train(*parse(FLAGS, argv), bad_rows)

@@ -206,3 +206,36 @@ def test_stages_and_dynamic_sampling(engine, tiny_model, flags, tmp_path):
     tables = [pandas.read_parquet(path) for path in sorted((tmp_path / "run" / "completions").glob("*.parquet"))]
     assert [len(table) for table in tables] == [4, 4, 2, 2]
     assert max(logged(trainer, "sampling/sampling_logp_difference/max")) < 0.1
+
+
+def test_the_entry_from_start_to_resume(engine, flags, tmp_path, monkeypatch, tiny_model):
+    """With evaluation, which is Hugging Face's, between the steps; the resumed run's engine has the checkpoint's weights, not those it reads from the model's folder."""
+    from open_r1_kivqa.grpo_jsonl import main
+    from open_r1_kivqa.trainer import vision_tokens
+
+    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(vision_tokens, "BIAS", 0.0)
+    given = {
+        "model_name_or_path": tiny_model("qwen2_5_vl"),
+        **flags,
+        "output_dir": tmp_path / "run",
+        "use_vllm": True,
+        "vllm_max_model_length": 1024,
+        "val_split_ratio": 0.3,
+        "eval_steps": 1,
+        "save_steps": 1,
+        "learning_rate": 1e-2,
+        "per_device_train_batch_size": 4,
+        "num_generations": 2,
+        "max_completion_length": 6,
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "report_to": "none",
+    }
+    argv = [part for name, value in given.items() for part in (f"--{name}", str(value))]
+    gap = "sampling/sampling_logp_difference/max"
+    trainer = main([*argv, "--max_steps", "2"])
+    assert len(logged(trainer, "eval_accuracy")) == 2 and max(logged(trainer, gap)) < 1e-3
+    trainer = main([*argv, "--max_steps", "4", "--resume_from_checkpoint", "true"])
+    assert len(logged(trainer, gap)) == 4 and max(logged(trainer, gap)) < 1e-3

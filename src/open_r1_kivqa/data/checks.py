@@ -198,6 +198,7 @@ def open_inputs(
     needs_response: bool,
     levels: tuple[str, ...] | None = None,
     has_judge: bool = True,
+    max_length: int | None = None,
 ) -> Inputs:
     """Opens what the flags name.
 
@@ -207,6 +208,7 @@ def open_inputs(
         data_file_paths, image_folders: separated by ":".
         max_completion_length, needs_response, has_judge: see `Limits`.
         levels: all context levels that prompts may be built at; None: `context_level` alone.
+        max_length: tokens of prompt and completion, where what answers holds fewer than the model does.
 
     Raises:
         InputError: a flag that cannot be used, the model among them.
@@ -235,6 +237,7 @@ def open_inputs(
 
         config = load_config(model.model_name_or_path, revision=model.model_revision)
         context = config.get_text_config().max_position_embeddings
+        context = context if max_length is None else min(context, max_length)
         processor = load_processor(
             model.model_name_or_path,
             min_pixels=model.min_pixels,
@@ -272,6 +275,7 @@ def ensure_checked(
     needs_response: bool = False,
     levels: tuple[str, ...] | None = None,
     has_judge: bool = True,
+    max_length: int | None = None,
 ) -> frozenset[int]:
     """Checks a training run's data once a launch, on rank 0; call it on every rank before there is a process group.
 
@@ -281,6 +285,7 @@ def ensure_checked(
         data_args, model_args: DataArguments and VLMModelConfig.
         max_completion_length, needs_response, has_judge: see `Limits`.
         levels: all context levels that prompts may be built at; None: `context_level` alone.
+        max_length: see `open_inputs`; of training rows.
 
     Returns:
         Places of the rows to leave out, among all rows of `data_file_paths`; empty without `skip_bad_rows`.
@@ -302,6 +307,7 @@ def ensure_checked(
                 model_args,
                 data_file_paths=data_args.data_file_paths,
                 image_folders=data_args.image_folders,
+                max_length=max_length,
                 **limits,
             ),
             skip_bad_rows=data_args.skip_bad_rows,
