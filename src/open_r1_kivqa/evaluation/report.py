@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.measure import Measurement
 
 from ..data.jsonl import Rows
 from ..data.samples import Sample
@@ -21,7 +22,7 @@ from .shown import prompts_hash
 from .summary import score_table, summarise
 
 SUSPECTS = "suspect_labels.jsonl"
-WIDTH = 120  # of what is printed, at least: rather broken lines than cut figures
+UNLIMITED = 10_000  # columns in which a table may say how many it needs: rather broken lines than cut figures
 
 
 def conclude(
@@ -126,10 +127,12 @@ def _write(path: Path, text: str) -> None:
 def _show(summary: dict, suspects: list[dict] | None, number: int) -> None:
     """Prints the tables. `number` of rollouts a row; 0 without any."""
     console = Console()
-    console.width = max(console.width, WIDTH)
-    for table in (score_table(summary), official_table(summary["official"]), rank_table(summary)):
-        if table is not None:
-            console.print(table, markup=False)
+    tables = [score_table(summary), official_table(summary["official"]), rank_table(summary)]
+    for table in filter(None, tables):
+        console.width = max(
+            console.width, Measurement.get(console, console.options.update(width=UNLIMITED), table).maximum
+        )
+        console.print(table, markup=False)
     lines = [*guard_lines(summary), *comparison_lines(summary["published"])]
     if suspects is not None:
         least = f"{rollouts.LEAST_SHARE:.0%} of {number} rollouts agree on an answer that scores 0"
