@@ -4,12 +4,13 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from launch import fork_ranks
+from tiny import make_tiny
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted([ROOT / "setup.sh", ROOT / ".ci" / "run", *(ROOT / "run_scripts").glob("*.sh")])
@@ -111,27 +112,6 @@ def test_recipe_runs(name, tmp_path):
     assert_ran(name, tmp_path)
 
 
-@pytest.fixture(scope="module")
-def shared_launch(tmp_path_factory):
-    """The other recipes: each script up to the command that it gives to torchrun, and then all of these commands in one launch of two ranks (recipes_worker.py). Returns their output and folders."""
-    from launch import run_ranks
-    from tiny import make_tiny
-
-    folders = {path.stem: tmp_path_factory.mktemp(path.stem) for path in RECIPES if path.stem not in RUN_WHOLE}
-    calls = []
-    for name, folder in folders.items():
-        recorded = {tool: words for tool, *words in recorded_calls(ROOT / "run_scripts" / f"{name}.sh", folder)}
-        script, family, model = recorded["python"]
-        assert script == "tests/tiny.py"
-        make_tiny(family, model)
-        assert recorded["torchrun"][:3] == ["--standalone", "--nproc_per_node", "2"]
-        entry, *argv = recorded["torchrun"][3:]
-        calls.append({"entry": entry, "argv": [*argv, "--use_cpu", "true"], "port": free_port()})
-    file = tmp_path_factory.mktemp("calls") / "calls.json"
-    file.write_text(json.dumps(calls))
-    return run_ranks(ROOT / "tests" / "recipes_worker.py", str(file), timeout=900).stdout, folders
-
-
 def recorded_calls(script: Path, folder: Path) -> list[list[str]]:
     """What a recipe says to `python` and `torchrun` with SMOKE=1: bash functions of these names write it down instead."""
     log = folder / "calls"
@@ -147,18 +127,19 @@ def recorded_calls(script: Path, folder: Path) -> list[list[str]]:
     return [call.split("\n") for call in log.read_text().strip("\n").split("\n\n")]
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
 @pytest.mark.distributed
 @pytest.mark.parametrize("name", [path.stem for path in RECIPES if path.stem not in RUN_WHOLE])
-def test_recipe_runs_in_shared_launch(name, shared_launch):
-    output, folders = shared_launch
-    assert output.count("step 2/2") >= len(folders)
-    assert_ran(name, folders[name])
+def test_recipe_runs_up_to_torchrun_and_its_command_on_two_ranks(name, tmp_path):
+    """The other recipes: each script up to the command that it gives to torchrun, and then this command on two forked ranks."""
+    recorded = {tool: words for tool, *words in recorded_calls(ROOT / "run_scripts" / f"{name}.sh", tmp_path)}
+    script, family, model = recorded["python"]
+    assert script == "tests/tiny.py"
+    make_tiny(family, model)
+    assert recorded["torchrun"][:3] == ["--standalone", "--nproc_per_node", "2"]
+    entry, *argv = recorded["torchrun"][3:]
+    done = fork_ranks(ROOT / entry, *argv, "--use_cpu", "true")
+    assert "step 2/2" in done.stdout
+    assert_ran(name, tmp_path)
 
 
 def assert_ran(name: str, folder: Path) -> None:
