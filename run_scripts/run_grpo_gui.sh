@@ -10,9 +10,9 @@
 # (60 GB / 8 for the 3B model), the reference model of the KL penalty 2 more, spread as well. Generation gathers the weights on each GPU
 # (2 bytes a parameter: 7.5 GB), the logits of a completion of 2048 tokens take 2.5 GB while its loss is computed, and a prompt has two
 # screenshots of 1280 tokens each. So of a card with
-#   80 GB  about 27 are used as it stands; --per_device_train_batch_size 8 fits too
-#   48 GB  as it stands
-#   24 GB  add --per_device_train_batch_size 1 --gradient_accumulation_steps 4 --max_completion_length 1024: about 20
+#   80 GB  about 45 are used as it stands
+#   48 GB  add --per_device_train_batch_size 4 --gradient_accumulation_steps 2: the same step in smaller pieces: about 30
+#   24 GB  add --per_device_train_batch_size 1 --gradient_accumulation_steps 8 --max_completion_length 1024: about 20
 # Still out of memory: --beta 0 (no reference), --max_pixels 401408 (an image token is 28 x 28 pixels), and
 # --deepspeed local_scripts/zero3_offload.json, which keeps weights and optimizer in the machine's RAM and is slower.
 # With flash-attn installed (setup.sh --gpu) add --attn_implementation flash_attention_2.
