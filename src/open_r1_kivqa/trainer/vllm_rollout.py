@@ -31,8 +31,8 @@ class VLLMRolloutMixin:
             )
         if self.state.global_step != self._last_loaded_step:
             with profiling_context(self, "sync_weights"):
-                self.forget_images()
                 self.vllm_generation.sync_weights()
+                self.forget_images()
             self._last_loaded_step = self.state.global_step
         seen, completion_ids, logprobs, _ = self.vllm_generation.generate(
             prompts=self._prompts_for_vllm(prompt_ids, images),
