@@ -1,6 +1,7 @@
 """Files of predictions: what is refused, and in which words; how predictions and questions are matched."""
 
 import json
+import os
 from collections import Counter
 
 import pytest
@@ -97,6 +98,16 @@ def test_verdicts_go_to_a_file_of_their_own(flags, tmp_path, capsys, name):
     before = {file: file.read_bytes() for file in tmp_path.glob("*.jsonl")}
     assert "--per_sample" in refused(capsys, *flags, "--predictions", path, "--per_sample", str(tmp_path / name))
     assert {file: file.read_bytes() for file in tmp_path.glob("*.jsonl")} == before
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_verdicts_replace_nothing_that_is_no_file(tmp_path, make):
+    path = tmp_path / "out"
+    make(path)
+    kind = path.stat().st_mode
+    with pytest.raises(InputError, match="is no file"):
+        Verdicts(str(path))
+    assert path.stat().st_mode == kind and list(tmp_path.iterdir()) == [path]
 
 
 def test_verdicts_of_a_stopped_run_leave_nothing_and_keep_what_was_there(tmp_path):

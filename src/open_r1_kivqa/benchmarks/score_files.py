@@ -184,6 +184,8 @@ class Verdicts:
         self._path, self._aside, self._file = path, Path(f"{path}.part"), None
         if path is None:
             return
+        if os.path.exists(path) and not os.path.isfile(path):  # a folder; a device, which the new file would replace
+            raise InputError(f"--per_sample {path} is no file; name one, which is written anew.")
         try:
             self._file = open(self._aside, "w", encoding="utf-8")
         except OSError as error:
