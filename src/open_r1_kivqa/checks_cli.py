@@ -40,6 +40,11 @@ def parser() -> argparse.ArgumentParser:
     data.add_argument(
         "--needs_response", action="store_true", help="every row must end with a gpt turn, as for supervised training"
     )
+    data.add_argument(
+        "--answers_optional",
+        action="store_true",
+        help="rows may lack a reference answer, as those of a test split; evaluate_jsonl.py answers them without a score",
+    )
     tokens = flags.add_argument_group("tokens, counted if a model is given")
     tokens.add_argument("--model_name_or_path", help="model whose processor counts; its weights are not loaded")
     tokens.add_argument(
@@ -113,6 +118,7 @@ def _check(flags: argparse.Namespace):
         image_folders=flags.image_folders,
         max_completion_length=flags.max_completion_length,
         needs_response=flags.needs_response,
+        needs_answer=not flags.answers_optional,
     )
     report = inputs.run(ProgressLine())
     if flags.against:

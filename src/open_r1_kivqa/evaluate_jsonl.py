@@ -35,6 +35,8 @@ def main(argv: list[str] | None = None) -> dict:
     bad_rows = ensure_checked(
         data_args,
         model_args,
+        max_completion_length=args.max_new_tokens,
+        needs_answer=False,
         levels=levels_of(args.settings, data_args.context_level),
         has_judge=judge_args.judge_url is not None,
     )

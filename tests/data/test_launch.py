@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import pytest
+from launch import fork_ranks
 
 from open_r1_kivqa.data.launch import once_per_launch, wait_for_all
 
@@ -106,16 +107,71 @@ def test_a_single_process_waits_for_nobody(monkeypatch):
     wait_for_all("files")
 
 
-@pytest.mark.distributed
-def test_ranks_that_another_launcher_started(script):
-    """Without torchrun's store rank 0 opens one, and the process group shares its port."""
+def without_torchrun(script, *arguments):
+    """Two ranks of another launcher: (exit code, lines of output) of each."""
     from torch.distributed import TCPStore
 
     port = TCPStore("127.0.0.1", 0, is_master=True).port  # free again at the end of this line
     ranks = []
     for rank in ("0", "1"):
         env = os.environ | {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        ranks.append(subprocess.Popen([sys.executable, script, "group"], env=env, stdout=subprocess.PIPE, text=True))
-    got = "got 2000000 1999999 0"
+        command = [sys.executable, script, *arguments]
+        ranks.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True))
     outputs = [rank.communicate(timeout=600)[0].splitlines() for rank in ranks]
-    assert outputs == [["worked on 0", got, "sum 2"], [got, "sum 2"]]
+    return [(rank.returncode, lines) for rank, lines in zip(ranks, outputs, strict=True)]
+
+
+@pytest.mark.distributed
+def test_ranks_that_another_launcher_started(script):
+    """Without torchrun's store rank 0 opens one, and the process group shares its port."""
+    got = "got 2000000 1999999 0"
+    assert without_torchrun(script, "group") == [(0, ["worked on 0", got, "sum 2"]), (0, [got, "sum 2"])]
+
+
+LATE = """
+import os, sys, time
+from open_r1_kivqa.data import launch
+from open_r1_kivqa.errors import InputError
+
+class Late:  # a store that this rank asks a second after rank 0 has all that it needs
+    def __init__(self, store):
+        self.store = store
+    def __getattr__(self, name):
+        if name in ("wait", "get"):
+            time.sleep(1)
+        return getattr(self.store, name)
+
+if os.environ["RANK"] == "1":
+    launch._store = Late(launch._shared_store())
+
+def refuse():
+    raise InputError("bad rows")
+
+if sys.argv[1] == "meet":
+    launch.wait_for_all("end")
+elif sys.argv[1] == "work":
+    print(launch.once_per_launch("end", lambda: {"rows": 3}), flush=True)
+else:
+    try:
+        launch.once_per_launch("end", refuse)
+    except InputError as error:
+        print(error, flush=True)
+        os._exit(2)
+os._exit(0)  # at once, and the store with it
+"""
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [("meet", []), ("work", ["{'rows': 3}"] * 2)],
+)
+def test_rank_0_serves_its_store_until_all_have_read(tmp_path, what, expected):
+    (tmp_path / "rank.py").write_text(LATE)
+    assert fork_ranks(tmp_path / "rank.py", what).stdout.splitlines() == expected
+
+
+@pytest.mark.distributed
+def test_rank_0_serves_its_store_until_all_know_of_bad_input(tmp_path):
+    (tmp_path / "rank.py").write_text(LATE)
+    assert without_torchrun(str(tmp_path / "rank.py"), "refuse") == [(2, ["bad rows"]), (2, [])]

@@ -37,6 +37,18 @@ def test_majority_is_taken_by_question_type_and_averaged_over_types():
     assert run(rows)["all"]["majority"] == 0.5
 
 
+def test_majority_writes_a_list_as_an_answer_does():
+    fields = {"question_type": "multi_answer", "accu_reward_method": "evqa"}
+    rows = [sample(str(i), answer="red, blue", answers=["red&&blue"], **fields) for i in range(2)]
+    assert run(rows)["all"]["majority"] == 1.0
+
+
+def test_rows_without_an_answer_teach_nothing_and_do_not_count():
+    turns = [{"from": "human", "value": "What is it?"}]
+    rows = [colour("t", "red", "1"), colour("t", "red", "2"), sample("3", conversations=turns, question_type="t")]
+    assert rows[2].answers == () and run(rows)["all"]["majority"] == 1.0
+
+
 def test_majority_of_training_rows():
     training = [colour("t", "red", "1"), colour("t", "red", "2"), colour("t", "blue", "3")]
     rows = [colour("t", "blue", "4"), colour("t", "red", "5"), colour("u", "red", "6")]

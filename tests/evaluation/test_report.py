@@ -123,3 +123,36 @@ def test_without_enough_rollouts_no_row_is_suspect(rows, tmp_path, capsys):
     finish(folder, rows)
     assert not (folder / "suspect_labels.jsonl").exists()
     assert "suspect references are looked for from --rollouts 16 on" in capsys.readouterr().out
+
+
+def test_rows_without_references_count_nowhere_but_in_the_official_file(rows, tmp_path, capsys):
+    line = json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[1])
+    del line["answers"], line["conversations"][-1]
+    (tmp_path / "more.jsonl").write_text(
+        "".join(
+            json.dumps(line | {"accu_reward_method": method, "id": f"{method}-{i}"}) + "\n"
+            for i in range(2)
+            for method in ("infoseek", "evqa", "viquae", "exact", "numeric", "math", "mcq", "iou", "od_ap", "llm")
+        )
+    )
+    unanswered = Rows.open([str(tmp_path / "more.jsonl")], [], None)
+    for sample, verdict in zip(unanswered, score_texts(TEXTS[:1] * len(unanswered), list(unanswered)), strict=True):
+        assert (verdict["correct_lenient"], verdict["correct_strict"]) == (None, None), sample.reward_method
+        assert "boxes" not in verdict
+
+    line["id"] = line["data_id"] = "q2"
+    lines = (tmp_path / "rows.jsonl").read_text().splitlines()
+    (tmp_path / "rows.jsonl").write_text("\n".join([lines[0], json.dumps(line), *lines[2:]]) + "\n")
+    rows = Rows.open([str(tmp_path / "rows.jsonl")], [], None)
+    folder = tmp_path / "out"
+    write(folder, rows, TEXTS, DRAWN)
+    summary = finish(folder, rows)
+    figures = summary["official"]["normal"]["infoseek"]
+    assert (figures["questions"], figures["left_out"]) == (3, 0)
+    assert figures["lenient"]["splits"]["unseen_question"] | {"types": 0} == {"score": 100.0, "count": 1, "types": 0}
+    assert summary["unanswered"] == 1
+    scores = summary["splits"]["val_unseen_question"]
+    assert (scores["n"], scores["scored"], scores["accuracy"]) == (2, 1, 1.0)
+    out = capsys.readouterr().out
+    assert "1 of 2" in out and "1 row has no reference answer: answered, not scored" in out
+    assert len((folder / "official_predictions.normal.jsonl").read_text().splitlines()) == 4

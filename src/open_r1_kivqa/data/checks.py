@@ -99,7 +99,13 @@ def run_checks(
         lengths.append(_measure(batch, counter, limits, problems))
 
     problems.sort(key=lambda problem: -1 if problem.row is None else problem.row)
-    report = Report(rows=total, image_paths=list(places), image_digest=digest, problems=problems)
+    report = Report(
+        rows=total,
+        image_paths=list(places),
+        image_digest=digest,
+        problems=problems,
+        unanswered=judge.unanswered,
+    )
     if lengths:
         report.tokens = percentiles({part: np.concatenate([one[part] for one in lengths]) for part in lengths[0]})
         report.context = limits.context
@@ -196,6 +202,7 @@ def open_inputs(
     image_folders: str,
     max_completion_length: int,
     needs_response: bool,
+    needs_answer: bool = True,
     levels: tuple[str, ...] | None = None,
     has_judge: bool = True,
     max_length: int | None = None,
@@ -206,7 +213,7 @@ def open_inputs(
         data: has DataArguments' `reward_method`, `knowledge_base`, `task_type`, `system_prompt`, `context_level`, `num_passages`, `max_passage_tokens`, `passage_images`, `pixel_limit`, and where articles' pictures may lie, `image_folders` and `eval_image_folders`.
         model: has VLMModelConfig's `model_name_or_path` (None: prompts are not measured), `model_revision`, `min_pixels`, `max_pixels`, `max_anyres_num`.
         data_file_paths, image_folders: separated by ":".
-        max_completion_length, needs_response, has_judge: see `Limits`.
+        max_completion_length, needs_response, needs_answer, has_judge: see `Limits`.
         levels: all context levels that prompts may be built at; None: `context_level` alone.
         max_length: tokens of prompt and completion, where what answers holds fewer than the model does.
 
@@ -259,7 +266,7 @@ def open_inputs(
         )
     return Inputs(
         sources,
-        Limits(data.pixel_limit, context, max_completion_length, needs_response, has_judge),
+        Limits(data.pixel_limit, context, max_completion_length, needs_response, needs_answer, has_judge),
         kb,
         counter,
         problems,
@@ -273,6 +280,7 @@ def ensure_checked(
     *,
     max_completion_length: int = 0,
     needs_response: bool = False,
+    needs_answer: bool = True,
     levels: tuple[str, ...] | None = None,
     has_judge: bool = True,
     max_length: int | None = None,
@@ -283,7 +291,7 @@ def ensure_checked(
 
     Args:
         data_args, model_args: DataArguments and VLMModelConfig.
-        max_completion_length, needs_response, has_judge: see `Limits`.
+        max_completion_length, needs_response, needs_answer, has_judge: see `Limits`.
         levels: all context levels that prompts may be built at; None: `context_level` alone.
         max_length: see `open_inputs`; of training rows.
 
@@ -298,6 +306,7 @@ def ensure_checked(
         limits = {
             "max_completion_length": max_completion_length,
             "needs_response": needs_response,
+            "needs_answer": needs_answer,
             "levels": levels,
             "has_judge": has_judge,
         }
@@ -339,6 +348,8 @@ def _check_before_training(inputs: Inputs, *, skip_bad_rows: bool | None) -> Rep
         report = inputs.run(ProgressLine())
         if stamp is not None and all(problem.row is not None for problem in report.problems):
             write_stamp(stamp, report)  # a folder that is missing now may be there the next time
+    if report.unanswered:
+        print(report.unanswered_line(), flush=True)
     if not report.problems:
         print(report.lines()[-1] + (" (unchanged since it was last checked)" if known else ""), flush=True)
         return report

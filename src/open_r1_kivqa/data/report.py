@@ -44,6 +44,7 @@ class Report:
         tokens: part -> percentile -> tokens of a prompt (see data/tokens.py); None if no model was given.
         context: the longest prompt and completion together that the model takes, in tokens; None likewise.
         shared: what training and test rows share without being a problem: "entities", "questions" -> number; None if no test rows were given.
+        unanswered: rows without a reference answer, where that is no problem.
     """
 
     rows: int = 0
@@ -53,6 +54,7 @@ class Report:
     tokens: dict[str, dict[str, int]] | None = None
     context: int | None = None
     shared: dict[str, int] | None = None
+    unanswered: int = 0
 
     @property
     def bad_rows(self) -> frozenset[int]:
@@ -89,6 +91,8 @@ class Report:
         if self.shared is not None:
             shared = ", ".join(f"{number:,} {name}" for name, number in self.shared.items())
             lines += [f"Shared with the test rows, and no problem by itself: {shared}.", ""]
+        if self.unanswered:
+            lines += [self.unanswered_line(), ""]
         looked_at = f"Checked {_number(self.rows, 'row')} and {_number(len(self.image_paths), 'image')}"
         if not self.problems:
             return [*lines, f"{looked_at}: no problem."]
@@ -96,6 +100,11 @@ class Report:
             *lines,
             f"{looked_at}: {_number(len(self.problems), 'problem')}, {_number(len(self.bad_rows), 'row')} affected.",
         ]
+
+    def unanswered_line(self) -> str:
+        """That there are rows without a reference answer, and what becomes of them."""
+        rows = "1 row has" if self.unanswered == 1 else f"{self.unanswered:,} rows have"
+        return f"{rows} no reference answer: evaluation answers such rows and scores none of them."
 
     def to_json(self) -> dict:
         """All of it as plain values: every problem, and the counts."""
@@ -108,6 +117,7 @@ class Report:
             "tokens": self.tokens,
             "context": self.context,
             "shared": self.shared,
+            "unanswered": self.unanswered,
         }
 
 

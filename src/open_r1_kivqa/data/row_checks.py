@@ -23,6 +23,7 @@ class Limits:
         context: most tokens of prompt and completion together; None if not known.
         completion: tokens kept free for the completion.
         needs_response: whether a row must end with a gpt turn, as supervised training wants.
+        needs_answer: whether a row must have a reference answer; evaluation answers rows without one too, and scores none of them.
         has_judge: whether there is a judge for rows of the method `llm`.
     """
 
@@ -30,6 +31,7 @@ class Limits:
     context: int | None = None
     completion: int = 0
     needs_response: bool = False
+    needs_answer: bool = True
     has_judge: bool = True
 
 
@@ -44,14 +46,19 @@ class ShownPictures:
 
 def has_boxes(row: Row) -> bool:
     """Whether the row can be read, and its answers hold boxes."""
-    return row.sample is not None and row.sample.reward_method in BOX_METHODS
+    return row.sample is not None and bool(row.sample.answers) and row.sample.reward_method in BOX_METHODS
 
 
 class RowJudge:
-    """Looks at one row after the other for what needs no file but the knowledge base. Remembers the ids, passage keys and articles it has seen."""
+    """Looks at one row after the other for what needs no file but the knowledge base. Remembers the ids, passage keys and articles it has seen.
+
+    Attributes:
+        unanswered: rows without a reference answer so far, where they may be.
+    """
 
     def __init__(self, kb: KnowledgeBase | None, limits: Limits, shown: ShownPictures | None = None):
         self.kb, self.limits, self.shown = kb, limits, shown
+        self.unanswered = 0
         self._ids: dict[str, tuple[int, str]] = {}  # id -> number and place of its first row
         self._keys: dict[str, tuple[str, str] | None] = {}  # passage key -> message and remedy, None if it is there
         self._pictures: dict[str, str | tuple[str, str] | None] = {}  # article -> its picture, or message and remedy
@@ -78,7 +85,9 @@ class RowJudge:
                 "give --judge_url and --judge_model",
             )
         problem = answer_problem(sample)
-        if problem is not None:
+        if problem is not None and problem[0] == "answer_missing" and not self.limits.needs_answer:
+            self.unanswered += 1
+        elif problem is not None:
             row.add(*problem)
         if self.kb is not None:
             keys = dict.fromkeys([*sample.evidence, *(key for keys in sample.candidates for key in keys)])

@@ -22,6 +22,7 @@ from ..knowledge.context import choose_passages
 from ..rewards import score
 from ..rewards.answer import normalise
 from ..rewards.methods import BOX_METHODS
+from ..rewards.official import as_answer
 from .summary import macro_average
 
 THUMBNAIL = (12, 9)  # enough to tell flags by their colours, and about how alike two pictures look to a glance
@@ -103,9 +104,9 @@ def _by_count(item: tuple[str, int]) -> tuple[int, str]:
 
 
 def _answer(sample: Sample) -> str:
-    """The row's answer as a text: its first alias, or for a range, what its last turn answers."""
+    """The row's answer as a text: its first alias as an answer would write it, or for a range, what its last turn answers."""
     if not isinstance(sample.answers, dict):
-        return sample.answers[0] if sample.answers else ""
+        return as_answer(sample.answers[0], sample) if sample.answers else ""
     blocks = ANSWER_BLOCK.findall(sample.answer)
     return (blocks[-1] if blocks else sample.answer).strip()
 

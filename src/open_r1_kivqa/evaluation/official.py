@@ -23,7 +23,7 @@ Pair = tuple[dict, Sample]  # a record and its row
 
 
 def official_scores(records: Sequence[dict], samples: Sequence[Sample]) -> dict[str, dict[str, dict]]:
-    """{setting: {benchmark: figures}} for the rows whose method is one of `rewards.official.OFFICIAL`; {} without such rows.
+    """{setting: {benchmark: figures}} for the rows with references whose method is one of `rewards.official.OFFICIAL`; {} without such rows.
 
     Args:
         samples: the records' rows, in their order.
@@ -34,7 +34,8 @@ def official_scores(records: Sequence[dict], samples: Sequence[Sample]) -> dict[
     """
     scores: dict[str, dict[str, dict]] = {}
     for (setting, method), pairs in _groups(records, samples).items():
-        if method in OFFICIAL:
+        pairs = [pair for pair in pairs if pair[1].answers]
+        if method in OFFICIAL and pairs:
             scores.setdefault(setting, {})[method] = _scores(method, pairs)
     return scores
 

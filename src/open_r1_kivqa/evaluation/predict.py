@@ -81,9 +81,13 @@ def score_texts(
             {f"answer_{form}": answer for form, answer in answers.items()}
             | _correct(answers, {form: found[i] for form, found in rewards.items()}, sample)
             | {"format": has_format(text)}
-            | (box_record(answers["lenient"], sample, scales[i]) if sample.reward_method in BOX_METHODS else {})
+            | (box_record(answers["lenient"], sample, scales[i]) if _has_boxes(sample) else {})
         )
     return verdicts
+
+
+def _has_boxes(sample: Sample) -> bool:
+    return bool(sample.answers) and sample.reward_method in BOX_METHODS
 
 
 def _correct(answers: dict[str, str | None], rewards: dict[str, float | None], sample: Sample) -> dict:
@@ -101,7 +105,7 @@ def judge_again(records: list[dict], samples: Sequence[Sample], judge: Judge) ->
     Args:
         samples: the records' rows, in their order.
     """
-    open_ = [i for i, sample in enumerate(samples) if sample.reward_method == JUDGED]
+    open_ = [i for i, sample in enumerate(samples) if sample.reward_method == JUDGED and sample.answers]
     open_ = [i for i in open_ if None in (records[i]["correct_strict"], records[i]["correct_lenient"])]
     verdicts = score_texts([records[i]["prediction"] for i in open_], [samples[i] for i in open_], judge=judge)
     for i, verdict_of_text in zip(open_, verdicts, strict=True):

@@ -56,6 +56,7 @@ def conclude(
         _ask_again(folder, records, samples, sampled, sampled_rows, judge)
 
     summary = summarise(records, seed=seed)
+    summary["unanswered"] = sum(not rows[rows.index_of(id)].answers for id in {id for _, id in jobs})
     showing = {"kb": kb, "level": level, "num_passages": num_passages, "seed": seed}
     for split, scores in baselines(rows, training=training, image_folders=image_folders, **showing).items():
         summary["splits"][split]["baselines"] = scores
@@ -102,7 +103,7 @@ def _beside_published(
     normal = [pair for pair in zip(records, samples, strict=True) if pair[0]["setting"] == "normal"]
     ours = {}
     for benchmark in official.get("normal", {}):
-        its = [pair for pair in normal if pair[1].reward_method == benchmark]
+        its = [pair for pair in normal if pair[1].reward_method == benchmark and pair[1].answers]
         known = measured_conditions(benchmark, [row for _, row in its], articles, [record for record, _ in its])
         ours[benchmark] = joined(known, stated, OURS)
     return comparisons(official.get("normal", {}), ours, of_published)
@@ -133,7 +134,13 @@ def _show(summary: dict, suspects: list[dict] | None, number: int) -> None:
             console.width, Measurement.get(console, console.options.update(width=UNLIMITED), table).maximum
         )
         console.print(table, markup=False)
-    lines = [*guard_lines(summary), *comparison_lines(summary["published"])]
+    lines = []
+    if summary["unanswered"]:
+        has = "1 row has" if summary["unanswered"] == 1 else f"{summary['unanswered']:,} rows have"
+        lines.append(
+            f"{has} no reference answer: answered, not scored; the answers are in official_predictions.<setting>.jsonl"
+        )
+    lines += [*guard_lines(summary), *comparison_lines(summary["published"])]
     if suspects is not None:
         least = f"{rollouts.LEAST_SHARE:.0%} of {number} rollouts agree on an answer that scores 0"
         lines.append(f"rows with suspect references ({least}): {len(suspects):,}, in {SUSPECTS}")

@@ -95,7 +95,7 @@ def judge_again(records: Sequence[dict], samples: Sequence[Sample], judge: Judge
     open_ = [
         (record, sample)
         for record, sample in zip(records, samples, strict=True)
-        if sample.reward_method == JUDGED and None in record["scores"]
+        if sample.reward_method == JUDGED and sample.answers and None in record["scores"]
     ]
     score_records([record for record, _ in open_], [sample for _, sample in open_], judge=judge)
     return sum(record["scores"].count(None) for record, _ in open_)

@@ -34,7 +34,7 @@ def summarise(records: list[dict], *, seed: int = 0, resamples: int = RESAMPLES)
     """Scores of the records of `predict`, all settings together.
 
     Returns {"splits": {split: scores}}; rows without a split are in "all". Of the scores, "accuracy" (lenient extraction), "accuracy_strict", "format", "pick", "copy" (each in
-    [0, 1], None where nothing counts), "n" (rows), "entities", "interval" ([low, high] of the accuracy) and "question_types" ({type: accuracy}) are those of the setting
+    [0, 1], None where nothing counts), "n" (rows), "scored" (those with an accuracy), "entities", "interval" ([low, high] of the accuracy) and "question_types" ({type: accuracy}) are those of the setting
     `normal`; each other setting evaluated stands by its name with its accuracy; "settings" has the measures of each setting. "gain" is the accuracy under `normal` minus that
     under `wrong_image`, with "gain_interval".
 
@@ -65,6 +65,7 @@ def _summarise_split(by_setting: dict[str, list[dict]], seed: int, resamples: in
         drawn[setting] = macro(draws @ sums, draws @ counts)
         settings[setting] = measures | {
             "n": len(records),
+            "scored": sum(record["correct_lenient"] is not None for record in records),
             "entities": len({_cluster(record) for record in records}),
             "interval": _interval(drawn[setting]),
         }
@@ -134,7 +135,9 @@ def score_table(summary: dict) -> Table:
         for setting, measures in scores["settings"].items():
             figures = [_percent(measures.get(name)) for name in shown]
             accuracy, interval = _percent(measures["accuracy"]), _percents(measures["interval"])
-            table.add_row(split, setting, str(measures["n"]), accuracy, interval, *figures)
+            rows, scored = measures["n"], measures["scored"]
+            count = f"{rows:,}" if scored == rows else f"{scored:,} of {rows:,}"
+            table.add_row(split, setting, count, accuracy, interval, *figures)
         if "gain" in scores:
             gain, interval = _percent(scores["gain"]), _percents(scores["gain_interval"])
             table.add_row(split, "normal - wrong_image", "", gain, interval)

@@ -67,13 +67,13 @@ def scale_of(sample: Sample, box_scale: Callable[[Sample], Scale] | None) -> Sca
 
 
 def score(answer: str, sample: Sample, scale: Scale = SAME) -> float | None:
-    """The answer's score under the row's own method; None where the method does not apply to the row, and for JUDGED, which `score_all` alone asks.
+    """The answer's score under the row's own method; None where the method does not apply to the row, as to one without a reference, and for JUDGED, which `score_all` alone asks.
 
     Args:
         scale: what turns the coordinates of the answer's boxes into original pixels, (x, y); see `vlm_modules.boxes`.
     """
     method = sample.reward_method
-    if method == JUDGED:
+    if method == JUDGED or not sample.answers:
         return None
     if method in BOX_METHODS:
         answer = scale_boxes(answer, scale)
