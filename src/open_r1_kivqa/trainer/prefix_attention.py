@@ -8,7 +8,7 @@ before; generation, evaluation and the vision tower are as they were. A keyword,
 """
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
@@ -137,7 +137,22 @@ def use_shared_prefix(model) -> bool:
     if base not in BASES or any(kind != "full_attention" for kind in getattr(config, "layer_types", None) or []):
         return False
     function = sdpa_shared_prefix if base == "sdpa" else flash_shared_prefix
-    AttentionInterface.register(NAME + base, partial(function, ALL_ATTENTION_FUNCTIONS[base]))
+    AttentionInterface.register(NAME + base, partial(function, _under_its_name(ALL_ATTENTION_FUNCTIONS[base], base)))
     AttentionMaskInterface.register(NAME + base, ALL_MASK_ATTENTION_FUNCTIONS[base])
     model.set_attn_implementation({"text_config": NAME + base})
     return True
+
+
+def _under_its_name(base, name: str):
+    """`base`, which may look its kernel up by the config's name of it, as flash attention does, and wouldn't find ours."""
+
+    @wraps(base)
+    def call(module, *args, **kwargs):
+        config = module.config
+        ours, config._attn_implementation = config._attn_implementation, name
+        try:
+            return base(module, *args, **kwargs)
+        finally:
+            config._attn_implementation = ours
+
+    return call
