@@ -1,5 +1,8 @@
 """Generation with each prompt computed once: the tokens that plain generation makes."""
 
+import json
+import shutil
+
 import pytest
 import torch
 from grpo_run import config, make_trainer
@@ -89,3 +92,28 @@ def test_a_run_has_the_same_losses_with_and_without(tiny_model, tmp_path):
 def test_the_model_is_left_as_it_was(trainer):
     completions(trainer, [0, 0, 1, 1], True, False)
     assert "generate" not in vars(trainer.model) and callable(from_shared_prompts)
+
+
+OWN_STARTS = {
+    "cache": ({"cache_implementation": "static"}, {}, "a cache of its own kind (static)"),
+    "beams": ({"generation_kwargs": {"num_beams": 2}}, {}, "several sequences of each row"),
+    "no cache": ({"generation_kwargs": {"use_cache": False}}, {}, "it keeps no cache"),
+    "a checkpoint's own": ({}, {"use_cache": False}, "it keeps no cache"),
+}
+
+
+@pytest.mark.parametrize("kind", OWN_STARTS)
+def test_generation_that_lays_out_its_own_start_is_left_alone_and_told(kind, tiny_model, tmp_path, capsys):
+    """Settings under which `generate` would refuse keys and values or, without a cache, make others of them."""
+    options, of_checkpoint, why = OWN_STARTS[kind]
+    model = shutil.copytree(tiny_model("qwen2_5_vl"), tmp_path / "model")
+    settings = json.loads((model / "generation_config.json").read_text())
+    (model / "generation_config.json").write_text(json.dumps(settings | of_checkpoint))
+    flags = write_data(tmp_path / "data", kinds="12010020")
+    args = config(tmp_path / "run", per_device_train_batch_size=8, num_generations=4, **options)
+    trainer = make_trainer(str(model), flags, args)
+    told = capsys.readouterr().out
+    assert told.count("(--shared_prefill has no effect)") == 1 and why in told
+    assert not trainer.shares_prefill
+    rows = [0, 0, 0, 0, 2, 2, 2, 2]
+    assert len(completions(trainer, rows, trainer.shares_prefill, sample=False)) == 8

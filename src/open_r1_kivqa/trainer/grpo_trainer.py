@@ -95,7 +95,9 @@ class VLMGRPOTrainer(
             if self.use_vllm:
                 self.prepare_vllm()
             self.forbid_vision_tokens()
-            self.keeps_groups, self.shares_prefill = args.keep_groups, args.shared_prefill
+            self.keeps_groups = args.keep_groups
+            if args.shared_prefill:
+                self.prepare_shared_prefill()
             if args.shared_prefix:
                 self.prepare_shared_prefix()
             self.prepare_image_features()

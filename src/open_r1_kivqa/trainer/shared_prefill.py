@@ -22,6 +22,18 @@ class SharedPrefillMixin:
 
     shares_prefill = False
 
+    def prepare_shared_prefill(self) -> None:
+        """Says, once, why `generate` computes a prompt for each completion where its settings leave no choice."""
+        why = None
+        if not self.use_vllm:
+            model = plain_model(self.accelerator.unwrap_model(self.model))
+            why = needs_its_own_start(model._prepare_generation_config(self.generation_config)[0])
+        self.shares_prefill = why is None
+        if why is not None and self.accelerator.is_main_process:
+            print(
+                f"generate computes a prompt for each completion (--shared_prefill has no effect): {why}.", flush=True
+            )
+
     def _generate_single_turn(self, prompt_ids, images, multimodal_fields, num_generations, has_tool_images=False):
         generate = super()._generate_single_turn
         arguments = (prompt_ids, images, multimodal_fields, num_generations, has_tool_images)
@@ -48,6 +60,17 @@ def sharing_prompts(model, num_images: list[int]) -> Iterator[None]:
         yield
     finally:
         del model.generate
+
+
+def needs_its_own_start(config) -> str | None:
+    """Why `generate` with this config, merged with the model's, can't go on from keys and values that it is given; None if it can."""
+    if config.cache_implementation is not None:
+        return f"it lays out a cache of its own kind ({config.cache_implementation})"
+    if not config.use_cache:
+        return "it keeps no cache (use_cache is false)"
+    if config.num_beams != 1 or config.num_return_sequences != 1:
+        return "it makes several sequences of each row (num_beams, num_return_sequences)"
+    return None
 
 
 def from_shared_prompts(model, inputs: dict, num_images: list[int]) -> dict:
