@@ -241,4 +241,34 @@ def test_settings_of_passages_want_a_knowledge_base(flags, tmp_path, setting):
 
 def test_the_checks_look_at_all_levels_that_settings_show():
     levels = evaluate_jsonl.levels_of("normal,no_image,gold_only,oracle_article,no_passages", "retrieved")
-    assert levels == ("retrieved", "gold", "none")
+    assert levels == ("retrieved", "gold", "oracle_article", "none")
+
+
+@pytest.mark.parametrize(
+    ("change", "tokens"),
+    [({"settings": "oracle_article"}, True), ({"settings": "oracle_article", "max_passage_tokens": 8}, False)]
+    + [({"settings": "gold_only"}, True), ({"settings": "normal,no_passages"}, False)],
+)
+def test_prompts_too_long_under_a_setting_are_refused_before_the_model_loads(
+    flags, tmp_path, monkeypatch, change, tokens
+):
+    """The evidence alone is longer than the model's context; nothing that is retrieved is."""
+    long = {"id": "capital", "title": "Capital", "text": "It is yes. " + "Nothing more is said of it. " * 2000}
+    article = {"key": "france", "title": "France", "url": "", "sections": [long], "images": []}
+    others = [json.loads(line) for line in Path(flags["knowledge_base"]).read_text().splitlines()][1:]
+    (tmp_path / "kb.jsonl").write_text("".join(json.dumps(one) + "\n" for one in [article, *others]))
+    row = json.loads(Path(flags["data_file_paths"]).read_text().splitlines()[0]) | {"candidates": ["italy#capital"]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    monkeypatch.setattr(evaluate_jsonl, "evaluate", lambda *given: "checked")
+    change |= {"data_file_paths": tmp_path / "rows.jsonl", "knowledge_base": tmp_path / "kb.jsonl"}
+    words = arguments(flags | change | {"output_dir": tmp_path / "out"})
+    if tokens:
+        with pytest.raises(InputError, match="prompt_too_long: 1"):
+            evaluate_jsonl.main(words)
+    else:
+        assert evaluate_jsonl.main(words) == "checked"
+
+
+def test_the_longest_answer_belongs_to_the_length(flags, tmp_path):
+    with pytest.raises(InputError, match="prompt_too_long: 8"):
+        evaluate_jsonl.main(arguments(flags | {"max_new_tokens": 1_000_000, "output_dir": tmp_path / "out"}))

@@ -315,9 +315,10 @@ def rows_of_splits(rows, splits: str):
 def levels_of(settings: str, context_level: str) -> tuple[str, ...]:
     """The context levels that prompts are built at, so that the checks look at all that they show."""
     from open_r1_kivqa.evaluation.settings import SETTINGS, parse_settings
+    from open_r1_kivqa.knowledge.context import WHOLE_ARTICLE
 
     chosen = [SETTINGS[name] for name in parse_settings(settings)]
-    levels = ["gold" if setting.whole_article else setting.level or context_level for setting in chosen]
+    levels = [WHOLE_ARTICLE if setting.whole_article else setting.level or context_level for setting in chosen]
     return tuple(dict.fromkeys(levels))
 
 

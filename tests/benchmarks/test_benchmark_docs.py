@@ -1,5 +1,6 @@
 """The commands of docs/benchmarks_rec_ovd.md and docs/benchmarks_kivqa.md run on small files of the same names, and the rows of docs/boxes.md are rows."""
 
+import csv
 import json
 import re
 import shlex
@@ -93,25 +94,44 @@ def kivqa_downloads(tmp_path, monkeypatch):
     (listed,) = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     (tmp_path / "vlm_r1" / "rec.yaml").write_text(listed)
     write_downloads(tmp_path, [row for row in lines_of(DATA / "eval.jsonl") if row["split"] != "maps"][::50][:10])
+    questions = lines_of(tmp_path / "infoseek_val.jsonl")
+    asked = [{name: one[name] for name in ("data_id", "image_id", "question")} for one in questions]
+    (tmp_path / "infoseek_test.jsonl").write_text("".join(json.dumps(one) + "\n" for one in asked))
+    write_echosight(tmp_path / "echosight_test.csv", questions)
     return tmp_path
+
+
+def write_echosight(path: Path, questions: list[dict]) -> None:
+    """InfoSeek's questions in the columns that EchoSight gives them; all are about one article."""
+    columns = "data_id question answer dataset_image_ids dataset_name question_type wikipedia_url".split()
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for one in questions:
+            url = f"{WIKI}Kuwait"
+            writer.writerow([one["data_id"], one["question"], "x", one["image_id"], "infoseek", "infoseek", url])
 
 
 def test_commands_of_the_knowledge_based_benchmarks_run(kivqa_downloads, capsys):
     page = (DOCS / "benchmarks_kivqa.md").read_text(encoding="utf-8")
     told = {}
     for line in commands("benchmarks_kivqa.md"):
+        if line[0] == "python":
+            data, _, arguments = parse((DataArguments, VLMModelConfig, EvaluationArguments), line[2:])
+            assert Path(data.data_file_paths).is_file() and arguments.output_dir == "outputs/test"
+            continue
         assert line[0] == "kivqa" and line[1] in ("convert", "check")
         assert main(line[1:]) == 0, capsys.readouterr()
-        told[tuple(line[1:3])] = capsys.readouterr().out
-    for benchmark in ("evqa", "infoseek"):
-        assert told["convert", benchmark].replace(str(kivqa_downloads), "/home/me") in page
+        told[line[-1]] = capsys.readouterr().out
+    for output in ("evqa_test.jsonl", "infoseek.jsonl"):
+        assert told[output].replace(str(kivqa_downloads), "/home/me") in page
     cut = Path("encyclopedic_kb_wiki.json")
     cut.write_bytes(cut.read_bytes()[:100_000])
     assert main(["convert", "kb", "--input", cut.name, "--output", "cut.jsonl"]) == 2
     assert capsys.readouterr().err in page
-    numbers = {name: len(Path(name).read_text().splitlines()) for name in map(str, Path().glob("*_t*.jsonl"))}
-    # 3 questions, one of them with two images; 4 of 5; 1; 1 + 20 % of 10 + all 10 of the first 1000
-    assert numbers == {"evqa_train.jsonl": 4, "evqa_test.jsonl": 4, "viquae_test.jsonl": 1, "vlm_r1_train.jsonl": 13}
+    made = ("evqa_train", "evqa_test", "viquae_test", "vlm_r1_train", "test", "echosight_test")
+    # 3 questions, one of them with two images; 4 of 5; 1; 1 + 20 % of 10 + all 10 of the first 1000; of one of ten the image is missing
+    assert [len(lines_of(Path(f"{name}.jsonl"))) for name in made] == [4, 4, 1, 13, 9, 9]
 
 
 def test_rows_of_the_page_on_boxes():

@@ -1,5 +1,7 @@
 """InfoSeek's jsonl files (Chen et al. 2023) as rows: a question about the entity of an OVEN image each.
 
+Taken as well are EchoSight's csv files of it (infoseek_csv.py), whose questions are the same.
+
 The benchmark names the entity (in its withkb files) but no passage, so evidence is searched in the entity's article (evidence.py). The test split has neither answers nor entities: its
 rows serve for predictions.
 """
@@ -17,6 +19,7 @@ from . import infoseek
 from .articles import add_article_flags, check_article_flags
 from .converted import Counts, RowsFile, check_row, file_identity
 from .entities import Entities, add_evidence_flags, check_evidence_flags, conversation
+from .infoseek_csv import is_number, number_of, read_csv_questions
 from .infoseek_files import FIELDS, check_reference, read_question_types, read_references
 from .seen import SeenKeys
 
@@ -32,7 +35,13 @@ YEAR = re.compile(r"\d{3,4}|century", re.IGNORECASE)
 def add_flags(flags: argparse.ArgumentParser) -> None:
     """The command's own flags."""
     flags.add_argument(
-        "--input", required=True, help="jsonl file of questions: infoseek_train.jsonl, infoseek_val.jsonl"
+        "--input",
+        required=True,
+        help="jsonl file of questions: infoseek_train.jsonl, infoseek_val.jsonl; or EchoSight's csv file of InfoSeek",
+    )
+    flags.add_argument(
+        "--references",
+        help="jsonl file with the answers and splits of a csv file's questions: infoseek_val.jsonl. Without it they are what the csv says",
     )
     flags.add_argument("--withkb", help="jsonl file with their entities: infoseek_val_withkb.jsonl")
     flags.add_argument(
@@ -56,11 +65,14 @@ def convert(flags: argparse.Namespace) -> list[str]:
     """Writes flags.output, and says what became of the questions. Raises InputError for what can't be used."""
     check_article_flags(flags)
     check_evidence_flags(flags)
-    needs = _needs(flags.input)
+    if flags.references and not _is_csv(flags.input):
+        raise InputError("--references is for a csv file, whose answers it replaces; leave it out.")
+    needs = () if _is_csv(flags.input) else _needs(flags.input)
     maker, seen = _Maker(flags), SeenKeys()
     with RowsFile(flags.output, maker.identity) as rows:
         done = rows.done
-        for number, question in enumerate(read_references(flags.input, needs=needs)):
+        questions = read_references(flags.input, needs=needs) if needs else read_csv_questions(flags.input)
+        for number, question in enumerate(questions):
             new = seen.add(question["data_id"])
             if number < done:
                 continue
@@ -90,7 +102,10 @@ class _Maker:
     """Makes rows of questions, from all files but the questions' own."""
 
     def __init__(self, flags: argparse.Namespace):
-        self._input, self._split = flags.input, flags.split
+        self._input, self._split, self._is_csv = flags.input, flags.split, _is_csv(flags.input)
+        if self._is_csv:
+            next(read_csv_questions(flags.input), None)  # a wrong file is refused before the images are looked for
+        self._official = _official(flags.references) if flags.references else {}
         self._default_split = os.path.basename(flags.output).removesuffix(".jsonl")
         self._types = read_question_types(flags.question_types) if flags.question_types else None
         self._entities = _entities(flags.withkb) if flags.withkb else {}
@@ -98,7 +113,11 @@ class _Maker:
         self.images = ImageFiles.scan(split_paths(flags.image_roots), id2path=flags.id2path)
         self.identity = {
             "benchmark": "infoseek",
-            "inputs": [file_identity(path) for path in (flags.input, flags.withkb, flags.question_types) if path],
+            "inputs": [
+                file_identity(path)
+                for path in (flags.input, flags.references, flags.withkb, flags.question_types)
+                if path
+            ],
             "image_folders": self.images.folder,
             "images": self.images.fingerprint,
             "articles": self._articles and self._articles.identity,
@@ -107,6 +126,7 @@ class _Maker:
 
     def row(self, question: dict, counts: Counts) -> dict | None:
         """The row of a question; says in `counts` why there is none, and what is odd about it."""
+        question = self._completed(question, counts) if self._is_csv else question
         id, split = question["data_id"], question.get("data_split")
         image = self._image(question["image_id"], counts)
         references = None if image is None else self._references(question, counts)
@@ -131,6 +151,14 @@ class _Maker:
             return None
         return row
 
+    def _completed(self, question: dict, counts: Counts) -> dict:
+        """A csv file's question with InfoSeek's own answers and split, where they are given."""
+        own = self._official.get(question["data_id"])
+        if own is None:
+            counts.note("answer and split as the csv has them (--references gives InfoSeek's own)")
+            return question
+        return question | dict(zip(("answer", "answer_eval", "data_split"), own, strict=True))
+
     def _image(self, id: str, counts: Counts) -> str | None:
         files = self.images.find_all(id, "oven")
         if not files:
@@ -147,6 +175,14 @@ class _Maker:
             return {}
         kind = self._type(question, counts)
         try:
+            if (
+                self._is_csv
+                and kind == "Numerical"
+                and isinstance(answer_eval, list)
+                and isinstance(answer_eval[0], str)
+            ):
+                answer_eval = number_of(answer_eval)
+                counts.note("a number without a range; 10 % on both sides are taken", id)
             check_reference(answer_eval, kind, f"{self._input}: {id}")
             answers = _answers(answer_eval, kind, id, counts)
         except InputError as error:
@@ -165,21 +201,32 @@ class _Maker:
             counts.note("without a question type in --question_types; the answer's form says it", question["data_id"])
         answers = question["answer_eval"]
         texts = answers if isinstance(answers, list) else [answers]
-        if not isinstance(texts[0], str):
+        if not isinstance(texts[0], str) or self._is_csv and is_number(texts):
             return "Numerical"
         return "Time" if all(DATE.fullmatch(text.strip()) and YEAR.search(text) for text in texts) else "String"
 
     def _add_entity(self, row: dict, question: dict, counts: Counts) -> None:
         entity = self._entities.get(row["id"]) or (question.get("entity_id"), question.get("entity_text"))
-        names = [name for name in entity if isinstance(name, str) and name]
+        wikidata = entity[0] if isinstance(entity[0], str) else ""
+        names = [name for name in (*entity, *question.get("names", ())) if isinstance(name, str) and name]
         if not names:
             counts.note("without an entity")
             return
-        row["entity_id"] = names[0]
+        row |= {"entity_id": wikidata} if wikidata else {}
         if self._articles is None:
             row["entity"] = names[0]
         else:
             self._articles.add(row, names, question["question"], row.get("answers", []), counts)
+
+
+def _is_csv(path: str) -> bool:
+    return path.lower().endswith(".csv")
+
+
+def _official(path: str) -> dict[str, tuple]:
+    """data_id: answer, answer_eval, data_split of InfoSeek's own file."""
+    lines = read_references(path)
+    return {line["data_id"]: (line.get("answer"), line["answer_eval"], line["data_split"]) for line in lines}
 
 
 def _needs(path: str) -> tuple[str, ...]:

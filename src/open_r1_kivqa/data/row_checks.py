@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
-from ..knowledge.context import may_be_first
+from ..knowledge.context import WHOLE_ARTICLE, gold_articles, may_be_first
 from ..knowledge.pictures import PassagePictures
 from ..rewards.boxes import box_problem
 from ..rewards.methods import BOX_METHODS, JUDGED, KNOWN, score
@@ -106,8 +106,10 @@ class RowJudge:
         if self.shown is None or self.kb is None or row.sample is None:
             return []
         asked = (self.shown.num_passages, self.shown.pictures.number)
-        keys = [key for level in self.shown.levels for key in may_be_first(row.sample, level, *asked)]
-        articles = dict.fromkeys(key.rpartition("#")[0] for key in keys)
+        levels = [level for level in self.shown.levels if level != WHOLE_ARTICLE]
+        keys = [key for level in levels for key in may_be_first(row.sample, level, *asked)]
+        whole = gold_articles(row.sample) if WHOLE_ARTICLE in self.shown.levels else []
+        articles = dict.fromkeys([*(key.rpartition("#")[0] for key in keys), *whole])
         return [found for article in articles if (found := self._picture(article)) is not None]
 
     def _picture(self, article: str) -> str | tuple[str, str] | None:

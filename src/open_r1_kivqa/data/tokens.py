@@ -8,7 +8,7 @@ import numpy as np
 
 from ..knowledge.base import KnowledgeBase, Passage
 from ..knowledge.budget import PassageBudget
-from ..knowledge.context import choose_passages, is_shuffled
+from ..knowledge.context import WHOLE_ARTICLE, article_passages, choose_passages, is_shuffled
 from ..knowledge.pictures import PassagePictures
 from ..prompts import Template, build_prompt
 from ..vlm_modules.base import VLMModule
@@ -25,7 +25,7 @@ class TokenCounter:
     Attributes:
         processor: of the model, image limits set. module: its family's.
         template, system_prompt, num_passages, kb, budget, passage_pictures: what `build_prompt` and `choose_passages` get.
-        levels: of `choose_passages`, all that a prompt may be built at.
+        levels: of `choose_passages`, all that a prompt may be built at; WHOLE_ARTICLE stands for `article_passages`.
     """
 
     processor: object
@@ -99,16 +99,19 @@ class TokenCounter:
         return sum(self._passage_tokens[_name(passage)] for passage in passages) + images
 
     def _passages(self, sample: Sample, level: str) -> list[Passage]:
-        passages = choose_passages(
-            sample,
-            self.kb,
-            level=level,
-            num_passages=self.num_passages,
-            seed=0,
-            draw=None,
-            budget=self.budget,
-            keep_evidence=True,
-        )
+        if level == WHOLE_ARTICLE:
+            passages = article_passages(sample, self.kb, self.num_passages, self.budget)
+        else:
+            passages = choose_passages(
+                sample,
+                self.kb,
+                level=level,
+                num_passages=self.num_passages,
+                seed=0,
+                draw=None,
+                budget=self.budget,
+                keep_evidence=True,
+            )
         if self.passage_pictures is None or self.kb is None:
             return passages
         if is_shuffled(level):  # any of them may come first

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from ..data.images import content_hash
 from ..data.samples import Sample
-from ..errors import InputError
 from ..knowledge.base import KnowledgeBase, Passage
 from ..knowledge.budget import PassageBudget
-from ..knowledge.context import choose_passages
+from ..knowledge.context import article_passages, choose_passages
 from ..knowledge.pictures import PassagePictures
 from ..prompts import Template, build_prompt
 from .settings import SETTINGS, apply_setting, pictures_of
@@ -94,34 +93,11 @@ def passages_of(
     """The passages that a setting shows, in order and without pictures; see `choose_passages`."""
     setting = SETTINGS[setting]
     if setting.whole_article:
-        return _sections_of_gold(sample, kb, num_passages, budget)
+        return article_passages(sample, kb, num_passages, budget)
     passages = choose_passages(
         sample, kb, level=setting.level or level, num_passages=num_passages, seed=seed, draw=None, budget=budget
     )
     return _in_another_order(passages, sample, seed) if setting.shuffled else passages
-
-
-def _sections_of_gold(
-    sample: Sample, kb: KnowledgeBase | None, num_passages: int, budget: PassageBudget | None
-) -> list[Passage]:
-    """Sections of the articles that hold the evidence (without evidence, of the row's entity), in the articles' order: every evidence section, and the first others up to `num_passages` in all."""
-    if kb is None:
-        return []
-    articles = dict.fromkeys(key.rpartition("#")[0] for key in sample.evidence)
-    if not articles and sample.entity is not None:
-        articles = {sample.entity: None}
-    try:
-        keys = [f"{key}#{section['id']}" for key in articles for section in kb.article(key)["sections"]]
-        room = num_passages - sum(key in sample.evidence for key in keys)
-        others = set([key for key in keys if key not in sample.evidence][: max(0, room)])
-        passages = [kb.passage(key) for key in keys if key in sample.evidence or key in others]
-    except InputError as error:
-        raise InputError(f"{sample.source}: {error}") from None
-    if budget is not None:
-        passages = [
-            budget.cut(passage, sample.answers if passage.key in sample.evidence else ()) for passage in passages
-        ]
-    return passages
 
 
 def _in_another_order(passages: list[Passage], sample: Sample, seed: int) -> list[Passage]:

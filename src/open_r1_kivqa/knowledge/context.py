@@ -14,6 +14,9 @@ if TYPE_CHECKING:  # budget reads rewards, and flags are checked with this modul
 NAMED_LEVELS = ("retrieved", "gold", "gold_removed", "none")
 
 
+WHOLE_ARTICLE = "oracle_article"  # no level of a run, but evaluation's setting; checks of prompts take it as one
+
+
 def check_level(level: str, name: str = "Passage level") -> None:
     """`InputError` unless `level` is a number from 1 on or one of `NAMED_LEVELS`."""
     if level not in NAMED_LEVELS and not _is_number(level):
@@ -80,6 +83,36 @@ def choose_passages(
     if passage_pictures is not None:
         passages = passage_pictures.add(passages, kb)
     return passages
+
+
+def article_passages(
+    sample: Sample, kb: KnowledgeBase | None, num_passages: int, budget: "PassageBudget | None" = None
+) -> list[Passage]:
+    """Sections of `gold_articles`, in the articles' order: every evidence section, and the first others up to `num_passages` in all. The budget never cuts the answer out of the evidence.
+
+    Raises:
+        InputError: an article or a passage that the knowledge base lacks.
+    """
+    if kb is None:
+        return []
+    try:
+        keys = [f"{key}#{section['id']}" for key in gold_articles(sample) for section in kb.article(key)["sections"]]
+        room = num_passages - sum(key in sample.evidence for key in keys)
+        others = set([key for key in keys if key not in sample.evidence][: max(0, room)])
+        passages = [kb.passage(key) for key in keys if key in sample.evidence or key in others]
+    except InputError as error:
+        raise InputError(f"{sample.source}: {error}") from None
+    if budget is not None:
+        passages = [
+            budget.cut(passage, sample.answers if passage.key in sample.evidence else ()) for passage in passages
+        ]
+    return passages
+
+
+def gold_articles(sample: Sample) -> list[str]:
+    """Keys of the articles that hold the evidence, each once; without evidence that of the row's entity, if it names one."""
+    articles = list(dict.fromkeys(key.rpartition("#")[0] for key in sample.evidence))
+    return articles or ([] if sample.entity is None else [sample.entity])
 
 
 def may_be_first(sample: Sample, level: str, num_passages: int, first: int) -> list[str]:

@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     """The command's flags."""
     flags = argparse.ArgumentParser(prog="kivqa retrieve", description=__doc__.partition("\n")[0], allow_abbrev=False)
     flags.add_argument("--data_file_paths", required=True, help="jsonl files of rows, separated by ':'")
-    flags.add_argument("--image_folders", default="", help="folder that the rows' images lie under")
+    flags.add_argument("--image_folders", default="", help="folder that the images of all rows lie under")
     flags.add_argument("--knowledge_base", required=True, help="jsonl file of articles")
     flags.add_argument(
         "--output", required=True, help="jsonl file to write: the rows in their order, with new `candidates`"
@@ -234,7 +234,7 @@ def _check(flags: argparse.Namespace):
     paths = split_paths(flags.data_file_paths)
     if len(split_paths(flags.image_folders)) > 1:
         raise InputError(
-            "--image_folders names several folders, but the rows go into one file, whose images lie under one; give one, or retrieve for each data file by itself."
+            "--image_folders names several folders, but the rows go into one file, whose images lie under one: run the command for each data file by itself, with its folder and an --output of its own, or give the folder that all paths of `image` are relative to."
         )
     if os.path.isdir(flags.output) or not os.path.isdir(os.path.dirname(os.path.abspath(flags.output))):
         raise InputError(
