@@ -71,3 +71,17 @@ def test_a_moving_reference_under_lora_is_refused():
     model, training = SimpleNamespace(use_peft=True, dtype="float32"), SimpleNamespace(sync_ref_model=True)
     with pytest.raises(InputError, match="--sync_ref_model has no reference model to move under LoRA"):
         refuse_unsafe_training(model, training)
+
+
+@pytest.mark.parametrize("frozen", [(), ("vision_modules",), ("vision_modules", "projector")])
+def test_features_of_a_tower_that_trains_are_refused_before_the_model(frozen):
+    flags = {f"freeze_{part}": part in frozen for part in ("vision_modules", "projector", "language_model")}
+    model = SimpleNamespace(use_peft=False, dtype="float32", **flags)
+    training = SimpleNamespace(sync_ref_model=False, reuse_image_features=True, deepspeed=None)
+    if len(frozen) == 2:
+        refuse_unsafe_training(model, training)
+    else:
+        with pytest.raises(InputError, match="add --freeze_vision_modules true and --freeze_projector true"):
+            refuse_unsafe_training(model, training)
+    training.reuse_image_features = None
+    refuse_unsafe_training(model, training)

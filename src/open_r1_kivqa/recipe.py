@@ -83,6 +83,11 @@ def refuse_unsafe_training(model_args: VLMModelConfig, training_args) -> None:
         raise InputError(
             "--sync_ref_model has no reference model to move under LoRA, where the reference is the model without its adapter: leave the flag out."
         )
+    if getattr(training_args, "reuse_image_features", None) and not model_args.use_peft:  # LoRA may keep off by itself
+        if not {"vision", "projector"} <= frozen_parts(model_args):
+            raise InputError(
+                "--reuse_image_features true needs a vision tower and a projector that don't train: add --freeze_vision_modules true and --freeze_projector true, or leave the flag out."
+            )
     half = model_args.dtype in ("bfloat16", "float16", "auto")
     if half and not model_args.use_peft and training_args.deepspeed is None:
         raise InputError(

@@ -40,6 +40,7 @@ class ImageFeatures:
     def __init__(self):
         self._pictures: dict[tuple, list[_Picture]] = {}
         self.computed = 0
+        self._one_piece = False  # transformers 5.17 gives an inner layer's features of all pictures in one piece
 
     def clear(self) -> None:
         self._pictures.clear()
@@ -79,13 +80,18 @@ class ImageFeatures:
             with torch.no_grad():
                 outputs = compute(pixel_values=torch.cat([one.pixels for one in fresh]), **kwargs)
             layers = getattr(outputs, "deepstack_features", None)
+            self._one_piece = layers is not None and isinstance(layers[0], torch.Tensor)
+            if self._one_piece:
+                sizes = [len(pooled) for pooled in outputs.pooler_output]
+                layers = [layer.split(sizes) for layer in layers]
             for i, one in enumerate(fresh):
                 one.kind, one.pooled = type(outputs), outputs.pooler_output[i]
                 one.deep = None if layers is None else tuple(layer[i] for layer in layers)
         pooled = tuple(one.pooled for one in wanted)
         features = {"pooler_output": torch.stack(pooled) if image_grid_thw is None else pooled}
         if wanted[0].deep is not None:
-            features["deepstack_features"] = list(zip(*(one.deep for one in wanted), strict=True))
+            layers = zip(*(one.deep for one in wanted), strict=True)
+            features["deepstack_features"] = [torch.cat(layer) if self._one_piece else layer for layer in layers]
         return wanted[0].kind(**features)
 
     def _known(self, picture: torch.Tensor, grid: torch.Tensor | None) -> _Picture:
