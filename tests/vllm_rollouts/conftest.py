@@ -1,6 +1,5 @@
 """Skips these tests where vLLM is missing; see setup.sh for the environment."""
 
-import gc
 import importlib.util
 import os
 
@@ -25,9 +24,9 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def engine(monkeypatch):
     """`vllm.LLM` for a model's folder, and the trainer's engines alike."""
-    from cpu_engine import SETTINGS, prepare_engine
+    from cpu_engine import SETTINGS, free_caches, prepare_engine
 
     for name, value in {**SETTINGS, **ONE_RANK}.items():
         monkeypatch.setenv(name, value)
     yield prepare_engine(monkeypatch.setattr)
-    gc.collect()
+    free_caches()

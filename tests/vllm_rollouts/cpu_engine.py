@@ -1,6 +1,5 @@
 """vLLM's build for CPUs, made to run beside the trainer in one process, as TRL builds it for --vllm_mode colocate: in float32 and without compiling, so that it can be compared and starts soon."""
 
-import functools
 import sys
 
 SETTINGS = {
@@ -8,6 +7,7 @@ SETTINGS = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
+ENGINES = []  # built so far
 
 
 def prepare_engine(setattr=setattr):
@@ -37,14 +37,21 @@ def prepare_engine(setattr=setattr):
         rebind(overrides)
         sys.modules.update(hidden)
 
-    exact = functools.partial(
-        vllm.LLM,
-        distributed_executor_backend="external_launcher",
-        enforce_eager=True,
-        logprobs_mode="processed_logprobs",
-        max_num_batched_tokens=4096,
-    )
+    def exact(**options):
+        options |= {"dtype": "float32", "enforce_eager": True, "distributed_executor_backend": "external_launcher"}
+        llm = vllm.LLM(**{"logprobs_mode": "processed_logprobs", "max_num_batched_tokens": 4096, **options})
+        ENGINES.append(llm)
+        return llm
+
     setattr(layers, "dispatch_cpu_unquantized_gemm", keep)
     setattr(dispatcher, "_rebind_kernels", rebind_elsewhere)
-    setattr(generation, "LLM", lambda **options: exact(**{**options, "dtype": "float32"}))
-    return lambda model: exact(model=model, dtype="float32", max_model_len=1024)
+    setattr(generation, "LLM", exact)
+    return lambda model: exact(model=model, max_model_len=1024)
+
+
+def free_caches() -> None:
+    """Gives back each engine's 1 GiB, which vLLM keeps as long as the process lives."""
+    for llm in ENGINES:
+        for cache in llm.llm_engine.model_executor.driver_worker.model_runner.kv_caches:
+            cache.untyped_storage().resize_(0)
+    ENGINES.clear()

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes an environment in which tests/vllm_rollouts run: this package and vLLM's build for CPUs (about 6 GB, a few minutes).
+# Makes an environment in which tests/vllm_rollouts run: this package and vLLM's build for CPUs (about 4 GB, a few minutes).
 #
 #   bash tests/vllm_rollouts/setup.sh FOLDER
-#   KIVQA_TEST_VLLM=1 FOLDER/bin/python -m pytest tests/vllm_rollouts
+#   KIVQA_TEST_VLLM=1 FOLDER/bin/python -m pytest tests/vllm_rollouts/test_vllm_rollouts.py (and the other files, each apart)
 #
 # It brings torch 2.13.0 for CPUs, while torchvision and its like on PyPI are built for CUDA and cannot load their
 # compiled parts beside it. Pictures need none of these, only that torchvision's operators have been declared.
