@@ -30,6 +30,7 @@ def main(argv: list[str] | None = None) -> dict:
     data_args, model_args, judge_args, args = parse(FLAGS, argv)
 
     from open_r1_kivqa.data.checks import ensure_checked
+    from open_r1_kivqa.evaluation.records import while_there_is_room
 
     refuse(data_args, model_args, args)
     bad_rows = ensure_checked(
@@ -40,7 +41,8 @@ def main(argv: list[str] | None = None) -> dict:
         levels=levels_of(args.settings, data_args.context_level),
         has_judge=judge_args.judge_url is not None,
     )
-    return evaluate(data_args, model_args, judge_args, args, bad_rows)
+    with while_there_is_room(Path(args.output_dir)):
+        return evaluate(data_args, model_args, judge_args, args, bad_rows)
 
 
 def evaluate(
@@ -54,6 +56,7 @@ def evaluate(
     from open_r1_kivqa.data.jsonl import split_paths
     from open_r1_kivqa.data.launch import once_per_launch
     from open_r1_kivqa.evaluation import rollouts
+    from open_r1_kivqa.evaluation.official import refuse_shared_ids
     from open_r1_kivqa.evaluation.published import Conditions, read_conditions, refuse_contradictions
     from open_r1_kivqa.evaluation.records import ROLLOUTS, claim, jobs_of, read_finished, refuse_older, runs
     from open_r1_kivqa.evaluation.report import conclude
@@ -68,6 +71,7 @@ def evaluate(
         training, rows = None, training
     rows = rows_of_splits(rows, args.splits)
     pictures = pictures_of(rows) if "wrong_image" in settings else None
+    refuse_shared_ids(rows)
     rows = at_most(rows, args.limit, args.seed)
     if pictures is not None:
         for sample in rows:  # refuses a row without a wrong picture now, not after the model has answered others

@@ -5,12 +5,14 @@ import pytest
 from evaluation_rows import sample
 
 from open_r1_kivqa.cli import main
+from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.evaluation.official import (
     figures,
     guard_differences,
     guard_lines,
     official_scores,
     official_table,
+    refuse_shared_ids,
     write_official_predictions,
 )
 from open_r1_kivqa.evaluation.predict import score_texts
@@ -25,7 +27,7 @@ def infoseek(id, answers, split, question_type="String", **fields):
 def evqa(number, answers, question_type, picture=1, **fields):
     fields = {"answers": answers, "question_type": question_type, "data_id": number} | fields
     id = f"evqa-{number}" + (f"-{picture}" if picture > 1 else "")
-    return sample(id, accu_reward_method="evqa", split="test", **fields)
+    return sample(id, accu_reward_method="evqa", **{"split": "test"} | fields)
 
 
 def viquae(id, answers):
@@ -219,3 +221,11 @@ def test_several_methods_and_settings_have_files_of_their_own_and_older_ones_go(
     lines = {path.name: path.read_text() for path in paths}
     assert lines["official_predictions.normal.evqa.jsonl"] == '{"data_id": 7, "prediction": "oak"}\n'
     assert lines["official_predictions.normal.infoseek.jsonl"] == '{"data_id": "7", "prediction": ""}\n'
+
+
+def test_questions_of_two_files_with_one_id_are_refused():
+    val, test = (evqa(0, [city], "templated", split=split) for city, split in (("Rome", "val"), ("Paris", "test")))
+    with pytest.raises(InputError, match="the same data_id 0 but not the same question"):
+        refuse_shared_ids([val, test])
+    refuse_shared_ids([val, evqa(0, ["Rome"], "templated", picture=2), evqa(1, ["Paris"], "templated")])
+    refuse_shared_ids([val, viquae(0, ["Paris"]), sample("a", data_id=0), sample("b", answers=["x"], data_id=0)])

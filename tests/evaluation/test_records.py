@@ -16,6 +16,7 @@ from open_r1_kivqa.evaluation.records import (
     read_finished,
     refuse_older,
     runs,
+    while_there_is_room,
 )
 
 
@@ -109,3 +110,17 @@ def test_a_folder_that_cannot_be(tmp_path):
         with pytest.raises(InputError, match="--output_dir .*file is a file"):
             claim(tmp_path / place, manifest_of("{}"), overwrite=False)
     assert (tmp_path / "file").read_text() == ""
+
+
+def test_a_full_disk_is_said_in_words_and_other_errors_are_not_hidden(tmp_path):
+    full = RankFile(tmp_path, 0)
+    full.file = open("/dev/full", "ab", buffering=0)
+    with pytest.raises(InputError, match="make room and start the same command again"), while_there_is_room(tmp_path):
+        full.append([{"id": "a"}])
+    with pytest.raises(FileNotFoundError), while_there_is_room(tmp_path):
+        open(tmp_path / "none" / "file", "wb")
+
+
+def test_a_rank_without_a_share_leaves_no_file(tmp_path):
+    write(tmp_path, 0, [])
+    assert not list(tmp_path.iterdir())

@@ -5,13 +5,14 @@ The official figures count questions. Where a question stands in several rows wi
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.table import Table
 
 from ..benchmarks import evqa, infoseek, viquae
 from ..data.samples import Sample
+from ..errors import InputError
 from ..rewards.official import OFFICIAL
 
 FORMS = ("lenient", "strict")
@@ -160,6 +161,19 @@ def write_official_predictions(folder: Path, records: Sequence[dict], samples: S
     for path in set(folder.glob("official_predictions.*.jsonl")) - set(paths):
         path.unlink()
     return paths
+
+
+def refuse_shared_ids(rows: Iterable[Sample]) -> None:
+    """InputError if rows with one official method share a `data_id` and don't ask the same, as the csv rows of two splits: their questions would count as one."""
+    asked: dict[tuple[str, str], tuple[tuple, str]] = {}
+    for sample in rows:
+        if sample.reward_method in OFFICIAL:
+            question = (sample.question, sample.answers, sample.question_type)
+            first, source = asked.setdefault((sample.reward_method, str(_data_id(sample))), (question, sample.source))
+            if first != question:
+                raise InputError(
+                    f"{source} and {sample.source} have the same data_id {_data_id(sample)!r} but not the same question and answers: official scores would take them for one question. Evaluate them one by one, with --splits or file by file."
+                )
 
 
 def _groups(records: Sequence[dict], samples: Sequence[Sample]) -> dict[tuple[str, str], list[Pair]]:

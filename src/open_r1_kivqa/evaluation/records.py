@@ -4,10 +4,12 @@ While an evaluation runs, each rank appends to its own `<name>.rank<N>.jsonl`; a
 is the same however many ranks wrote it. A record is found again by its job: (setting, row id).
 """
 
+import errno
 import json
 import os
 import tempfile
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import InputError
@@ -23,6 +25,22 @@ MEASURED += ("copy", "prompt_hash", "gold_rank", "gold_position")
 # What may differ between the runs that fill one folder: it changes the pace, not the answers.
 PACE = ("world_size", "devices", "git.", "flags.batch_size", "flags.overwrite", "flags.conditions", "flags.server_url")
 PACE += ("flags.server_api_key_env", "flags.server_concurrency", "flags.server_timeout", "flags.server_retries")
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def while_there_is_room(folder: Path) -> Iterator[None]:
+    """Writing into `folder`; InputError where the disk, or what a user may fill of it, is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise InputError(
+            f"--output_dir {folder} cannot be written further ({error.strerror}); make room and start the same command again, which keeps what was answered."
+        ) from error
 
 
 def claim(folder: Path, write_manifest: Callable[[str], None], *, overwrite: bool) -> None:
@@ -123,9 +141,9 @@ class RankFile:
     """The file one rank appends its records to. Opening it removes a last line that was cut off."""
 
     def __init__(self, folder: Path, rank: int, name: str = PREDICTIONS):
-        path = folder / f"{name}.rank{rank}.jsonl"
-        self.file = open(path, "ab")
-        self.file.truncate(len(_whole(path.read_bytes())))
+        self.path = folder / f"{name}.rank{rank}.jsonl"
+        self.file = open(self.path, "ab")
+        self.file.truncate(len(_whole(self.path.read_bytes())))
 
     def append(self, records: list[dict]) -> None:
         """Writes the records through to the operating system, so that killing the process loses none of them."""
@@ -133,7 +151,10 @@ class RankFile:
         self.file.flush()
 
     def close(self) -> None:
+        """A file without records goes, as of a rank that had no share."""
         self.file.close()
+        if not self.path.stat().st_size:
+            self.path.unlink()
 
 
 def merge(folder: Path, jobs: list[Job], name: str = PREDICTIONS) -> list[dict]:
