@@ -10,6 +10,7 @@ from training_rows import write_data
 
 from open_r1_kivqa import evaluate_jsonl
 from open_r1_kivqa.errors import InputError
+from open_r1_kivqa.evaluation import kept
 from open_r1_kivqa.vlm_modules.loading import load_model, load_processor
 
 SETTINGS = ("normal", "no_image", "wrong_image")
@@ -136,6 +137,35 @@ def test_a_finished_run_is_not_answered_again(finished, flags, tmp_path, monkeyp
     monkeypatch.setattr(evaluate_jsonl, "load", None)  # no model is loaded
     evaluate_jsonl.main(arguments(flags | {"output_dir": folder}))
     assert all(record["prediction"].startswith("kept: ") for record in records(folder))
+
+
+def test_answers_to_other_prompts_are_not_kept(finished, flags, tmp_path, monkeypatch):
+    """A picture that has changed since, which no manifest knows of: in rows of the setting that shows it, of the one that shows it in place of another, and in rollouts."""
+    lines, drawn = ((finished / f"{name}.jsonl").read_bytes() for name in ("predictions", "rollouts"))
+    folder = copy_of(finished, tmp_path / "whole", lines, drawn)
+    picture = Path(flags["image_folders"]) / "France-0.png"
+    before = picture.read_bytes()
+    picture.write_bytes((Path(flags["image_folders"]) / "Italy-0.png").read_bytes())
+    shown = [record for record in records(finished) if str(picture) in record["image_paths"]]
+    assert {record["setting"] for record in shown} == {"normal", "wrong_image"}
+    differ = len(shown) + 1  # and the rollouts of the row itself
+    try:
+        with pytest.raises(InputError, match=f"{differ} of 32 answers kept in .* row 'france' under normal: a picture"):
+            evaluate_jsonl.main(arguments(flags | {"output_dir": folder}))
+    finally:
+        picture.write_bytes(before)
+    assert (folder / "predictions.rank0.jsonl").read_bytes() == lines
+    monkeypatch.setattr(kept, "MOST", 5)
+    evaluate_jsonl.main(arguments(flags | {"output_dir": folder}))
+
+
+def test_the_prompts_of_kept_answers_are_cut_as_they_were(flags, tmp_path, capsys, monkeypatch):
+    cut = flags | {"settings": "gold_only", "max_passage_tokens": 5, "rollouts": 1, "output_dir": tmp_path / "out"}
+    evaluate_jsonl.main(arguments(cut))
+    monkeypatch.setattr(evaluate_jsonl, "load", None)
+    monkeypatch.setattr(kept, "MOST", 5)
+    evaluate_jsonl.main(arguments(cut))
+    assert "5 of 8 answers kept were drawn: their prompts are those asked now." in capsys.readouterr().out
 
 
 def test_another_evaluations_predictions_are_refused_or_overwritten(finished, flags, tmp_path):

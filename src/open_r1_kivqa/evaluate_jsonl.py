@@ -90,6 +90,8 @@ def evaluate(
     sampled = [(rollouts.SETTING, id) for id in rows.ids] if args.rollouts > 1 else []
     server = server_before_the_rows(rows, model_args, args) if args.server_url else None
 
+    prompting = shown | {"template": template, "system_prompt": data_args.system_prompt, "pictures": pictures}
+
     def start() -> dict:
         claim(
             folder,
@@ -98,13 +100,13 @@ def evaluate(
         )
         finished, finished_rollouts = read_finished(folder), read_finished(folder, ROLLOUTS)
         refuse_older(finished)
+        compare_kept(rows, [*finished.items(), *finished_rollouts.items()], data_args, model_args, args, prompting)
         return {"pending": runs(jobs, finished), "sampled": runs(sampled, finished_rollouts)}
 
     judge = judge_before_the_model(judge_args)
     warn_of_judge(model_args, judge_args, args)
     left = once_per_launch("start of evaluation", start)
     if left["pending"] or left["sampled"]:
-        prompting = shown | {"template": template, "system_prompt": data_args.system_prompt, "pictures": pictures}
         pending = jobs_of(jobs, left["pending"]), jobs_of(sampled, left["sampled"])
         answer(rows, *pending, data_args, model_args, args, prompting, judge, server)
 
@@ -126,6 +128,31 @@ def evaluate(
 
     with all_ranks_here():
         return once_per_launch("end of evaluation", end)
+
+
+def compare_kept(
+    rows,
+    finished: list,
+    data_args: DataArguments,
+    model_args: VLMModelConfig,
+    args: EvaluationArguments,
+    prompting: dict,
+) -> None:
+    """InputError if answers of an earlier run are to other prompts than would be asked now. Prints how many were compared where it isn't all.
+
+    Args:
+        finished: jobs and records. prompting: as for `answer`.
+    """
+    if not finished:
+        return
+    from open_r1_kivqa.evaluation.kept import refuse_changed_prompts
+    from open_r1_kivqa.recipe import passage_options
+
+    options = passage_options(data_args, tokenizer_of(model_args, args) if data_args.max_passage_tokens else None)
+    kept = [(job, record["prompt_hash"]) for job, record in finished]
+    compared, number = refuse_changed_prompts(Path(args.output_dir), kept, rows, **prompting, **options)
+    if compared < number:
+        print(f"{compared:,} of {number:,} answers kept were drawn: their prompts are those asked now.", flush=True)
 
 
 def answer(
@@ -216,6 +243,15 @@ def load(model_args: VLMModelConfig, args: EvaluationArguments):
         return sampled(model, processor, prompts, seeds=seeds, temperature=args.temperature, **size)
 
     return most_likely, drawn, BoxScale(module, processor), processor.tokenizer
+
+
+def tokenizer_of(model_args: VLMModelConfig, args: EvaluationArguments):
+    """The tokenizer of the model that answers, without the model."""
+    from open_r1_kivqa.vlm_modules.loading import has_processor, load_processor
+
+    adapter, path = args.adapter_name_or_path, model_args.model_name_or_path
+    own = adapter if adapter and has_processor(adapter) else path
+    return load_processor(own, config_of=path, revision=model_args.model_revision).tokenizer
 
 
 def processor_beside_server(model_args: VLMModelConfig):
