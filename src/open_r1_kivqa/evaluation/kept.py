@@ -9,7 +9,7 @@ from ..errors import InputError
 from .records import Job
 from .shown import prompt_hash, show
 
-MOST = 2000  # records whose prompts are built again, drawn from all: seconds, however large the evaluation
+MOST = 20_000  # records whose prompts are built again, drawn from all: some ten seconds, however large the evaluation
 
 
 def refuse_changed_prompts(
