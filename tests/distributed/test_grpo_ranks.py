@@ -75,6 +75,22 @@ def test_two_ranks_match_one_process_and_resume(stage, reference, tmp_path):
             assert torch.equal(resumed["weights"][name], weight), name
 
 
+PLAIN = {
+    "one pass": {},
+    "checkpointing": {"gradient_checkpointing": True},
+    "many passes": {"shared_prefix_max_tokens": 60},
+    "stock passes": {"shared_prefix": False, "keep_groups": True, "gradient_checkpointing": True},
+}
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_two_ranks_without_deepspeed_match_one_process(kind, reference, tmp_path):
+    """DDP waits for each weight's gradient, once, and sends buffers in each pass: ranks without images and with fewer passes keep up."""
+    job, wanted = reference
+    run = train(tmp_path / "run", ranks=2, **job | {"options": EPOCH | PLAIN[kind]})
+    assert_close(run, wanted)
+
+
 def test_lora_on_two_ranks_trains_and_resumes(tiny_model, data, tmp_path):
     job = {
         "model": tiny_model("qwen2_5_vl"),

@@ -76,10 +76,8 @@ class DummyRowMixin:
     _dummy_row = None
 
     def needs_dummy_row(self) -> bool:
-        """Whether a batch without any image needs one more row, since DeepSpeed or FSDP exchanges the tower among several ranks."""
-        return (
-            self._is_vlm and (self.is_deepspeed_enabled or self.is_fsdp_enabled) and self.accelerator.num_processes > 1
-        )
+        """Whether a batch without any image needs one more row, since several ranks exchange the tower: under DeepSpeed and FSDP its weights or gradients, and plain DDP waits for every weight's gradient and sends buffers in every pass."""
+        return self._is_vlm and self.accelerator.num_processes > 1
 
     def with_dummy_row(self, token_inputs: dict[str, torch.Tensor], **fill: int) -> dict[str, torch.Tensor]:
         """The (batch, length) inputs with one row and its image below them. `fill` pads inputs beside the usual ones."""
