@@ -3,6 +3,8 @@
 # 8 GPUs. Contexts go from the gold passage alone to what the retriever finds, and the samples that are likely to teach are
 # drawn more often; what is seen of a sample tells of its neighbours in the graph, which is built here if it is not there yet.
 #
+# From the published files of InfoSeek or Encyclopedic-VQA to these rows, with candidates of a retriever: docs/kivqa_walkthrough.md.
+#
 #   bash setup.sh && bash run_scripts/run_grpo_kivqa.sh              set the paths below first
 #   SMOKE=1 bash run_scripts/run_grpo_kivqa.sh                       two steps of a tiny model on embedded data, no GPU needed
 #   bash run_scripts/run_grpo_kivqa.sh --resume_from_checkpoint true further flags go to grpo_jsonl.py and win over configs/kivqa_wiki_r1.yaml
