@@ -3,6 +3,7 @@
 import importlib.resources
 import json
 import pickle
+import resource
 import subprocess
 import sys
 
@@ -118,6 +119,24 @@ def test_what_a_run_killed_at_its_end_left_is_cleared(tmp_path, capsys, monkeypa
     assert "its vectors are gone" in refused(capsys, *given, "--save_features", tmp_path / "v")
     assert run(*given) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["i"]
+
+
+@pytest.mark.parametrize(
+    "kilobytes", [1, 60, 110]
+)  # of one file; the shards, the vectors and the index take 36, 125 and 125
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_full_disk_is_said_in_words_and_the_same_command_goes_on(tmp_path, capsys, kilobytes, saved):
+    words = [*BASE, "--encoder", "colour", "--output", tmp_path / "i"]
+    words += ["--save_features", tmp_path / "v"] if saved else []
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (kilobytes * 1024, limits[1]))
+    try:
+        message = refused(capsys, *words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "cannot be written" in message and "make room" in message and not (tmp_path / "i").exists()
+    assert run(*words) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == (["i", "v"] if saved else ["i"])
 
 
 def test_what_is_no_index_is_never_replaced(tmp_path, capsys):

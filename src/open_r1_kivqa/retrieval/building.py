@@ -65,7 +65,12 @@ def build_index(
     part = f"{folder.rstrip(os.sep)}.part"
     shutil.rmtree(part, ignore_errors=True)
     os.makedirs(part)
-    faiss.write_index(index, os.path.join(part, "index.faiss"))
+    try:
+        faiss.write_index(index, os.path.join(part, "index.faiss"))
+    except RuntimeError as error:  # of a full disk faiss says no more than that it wrote too little
+        raise InputError(
+            f"{part} cannot be written to its end, as on a full disk; make room for {gib(index_bytes(kind, precision, len(vectors), vectors.dim))} and give the same command again."
+        ) from error
     articles = _write_keys(part, keys)
     manifest = {
         "format": FORMAT,

@@ -5,6 +5,7 @@ Exit code 0 if the index was written or is there already, 2 if something given c
 """
 
 import argparse
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from .kinds import EF_SEARCH, KINDS, PRECISIONS, PROBES
 
 DTYPES = ("float32", "float16", "bfloat16")
 BATCH_SIZE = 64
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -83,10 +85,17 @@ def main(argv: list[str]) -> int:
     encoder = None
     if flags.encoder is not None:
         encoder = load_image_encoder(flags.encoder, flags.device, flags.batch_size, flags.dtype)
-    if flags.features or flags.echosight:
-        once_per_launch("index", lambda: _import(flags, encoder, say))
-    else:
-        _embed(flags, encoder, say)
+    try:
+        if flags.features or flags.echosight:
+            once_per_launch("index", lambda: _import(flags, encoder, say))
+        else:
+            _embed(flags, encoder, say)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise InputError(
+            f"--output {flags.output} cannot be written further ({error.strerror}); make room and give the same command again."
+        ) from error
     return 0
 
 
