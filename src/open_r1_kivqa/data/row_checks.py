@@ -138,7 +138,8 @@ def answer_problem(sample: Sample) -> tuple[str, str, str] | None:
     if method not in KNOWN:
         return "reward_method", f"unknown reward method {method!r}", f"set accu_reward_method to one of {known}"
     if not sample.answers:
-        return "answer_missing", "the row has no answer", "add a gpt turn with the answer, or `answers`"
+        remedy = "add a gpt turn with the answer, or `answers`; evaluate_jsonl.py alone takes rows without (kivqa check --answers_optional)"
+        return "answer_missing", "the row has no answer", remedy
     if method == JUDGED:
         return None  # only the judge could say
     problem = box_problem(sample, []) if method in BOX_METHODS else None
