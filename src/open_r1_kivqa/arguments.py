@@ -268,6 +268,7 @@ class VLMGRPOConfig(OursInTrainer, SharingArguments, GRPOConfig):
         self.num_generations_eval = 1
         super().__post_init__()
         self._after_stock_checks()
+        self.check_passes()
         self.refuse_checkpoints_between_generations()
         if stages:
             refuse_unfit_stages(

@@ -38,3 +38,12 @@ class SharingArguments:
         refuse_below(self, 1, "shared_prefix_max_tokens")
         if self.keep_groups is None:
             self.keep_groups = self.shared_prefix
+
+    def check_passes(self) -> None:
+        """InputError for reentrant checkpointing with several passes in one backward, once TRL has read its flags: it hands over a weight's gradient pass by pass, of which ZeRO-3 keeps one and ZeRO-2 and DDP stop."""
+        reentrant = self.gradient_checkpointing and (self.gradient_checkpointing_kwargs or {}).get("use_reentrant")
+        if reentrant and self.shared_prefix_max_tokens is not None:
+            raise InputError(
+                "--shared_prefix_max_tokens makes several passes, whose gradients reentrant checkpointing would lose among ranks: "
+                "leave use_reentrant out of --gradient_checkpointing_kwargs, or leave out the limit."
+            )

@@ -234,6 +234,17 @@ def test_a_limit_without_the_pass_is_refused(tmp_path):
         config(tmp_path, shared_prefix=False, shared_prefix_max_tokens=100)
 
 
+@pytest.mark.parametrize("given", [{"use_reentrant": True}, '{"use_reentrant": true}'])
+def test_several_passes_with_reentrant_checkpointing_are_refused(given, tmp_path):
+    """Under ZeRO-3 all passes but one would be missing from the gradients, and nothing would say so."""
+    options = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": given}
+    with pytest.raises(InputError, match="leave use_reentrant out"):
+        config(tmp_path, shared_prefix_max_tokens=100, **options)
+    config(tmp_path, **options)
+    config(tmp_path, shared_prefix_max_tokens=100, **options | {"gradient_checkpointing": False})
+    config(tmp_path, shared_prefix_max_tokens=100, gradient_checkpointing=True)
+
+
 def test_generation_and_saved_models_know_nothing_of_it(tiny_model, tmp_path):
     flags = write_data(tmp_path / "data")
     trainer = make_trainer(tiny_model("qwen2_5_vl"), flags, config(tmp_path / "run"))
