@@ -288,7 +288,7 @@ ANY = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(10**15), 10**15)
-    | st.floats(allow_nan=False)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["from", "value", "a"]), inner, max_size=3)
