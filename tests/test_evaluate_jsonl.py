@@ -72,8 +72,8 @@ def test_summary_has_scores_and_baselines(finished):
     scores = summary["splits"]["all"]
     assert scores["n"] == 8 and set(scores["settings"]) == set(SETTINGS)
     assert scores["gain"] == scores["accuracy"] - scores["wrong_image"]
-    # Of eight rows the first shows one passage, its gold; the second two with its gold; the others two without.
-    assert scores["baselines"] == {"chance": (1 + 1 / 2) / 8, "majority": 1.0, "medoid": None}
+    # Of eight rows the first shows one passage, its gold; the second two, its gold after another; the others two without.
+    assert scores["baselines"] == {"chance": (1 + 1 / 2) / 8, "first": 1 / 8, "majority": 1.0, "medoid": None}
 
 
 def test_each_rows_rollouts_are_in_a_file_of_their_own(finished):

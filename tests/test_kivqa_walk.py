@@ -136,6 +136,12 @@ def test_from_pictures_to_official_scores(small, capsys):
         assert (out / "eval_grpo_again" / name).read_bytes() == (out / "eval_grpo" / name).read_bytes()
 
 
+def test_recall_is_that_of_the_page_on_retrieval():
+    other = (ROOT / "docs" / "retrieval.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^passage\n((?: .*\n)+)", WALK, re.MULTILINE)
+    assert len(table.splitlines()) == 4 and table in other
+
+
 def check_recall(path: Path, told: str) -> None:
     """Report and table of `kivqa retrieve` against a count in the rows that it wrote."""
     rows = lines_of(path)

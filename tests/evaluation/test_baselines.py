@@ -18,6 +18,15 @@ def test_chance_is_one_in_the_number_of_passages_if_gold_is_among_them(tmp_path)
     assert run([sample("c")])["all"]["chance"] is None
 
 
+def test_first_is_right_where_the_first_passage_is_gold(tmp_path):
+    kb = knowledge(tmp_path)
+    rows = [capital_row("fr", id=str(i), candidates=order) for i, order in enumerate([("fr", "it"), ("it", "fr"), ()])]
+    assert (
+        run(rows[:2], kb)["all"]["first"] == run(rows, kb)["all"]["first"] == 0.5
+    )  # a row without passages doesn't count
+    assert run(rows, kb, level="none")["all"]["first"] is None
+
+
 def colour(question_type, answer, id):
     return sample(id, answer=answer, question_type=question_type)
 

@@ -1,6 +1,7 @@
 """What rules without a model score on the same rows, so that a model's accuracy has something to stand beside.
 
 chance    takes one of the passages shown at random: 1 / k if k are shown and a gold one is among them, 0 if none is.
+first     takes the first passage: what a retriever's order alone is worth. A model is to beat it, not only chance.
 majority  knows no picture and no passage: answers each question type with its most frequent answer among the training rows, or, without these, among the other rows of the split; of boxes there is none.
 medoid    never looks at the question's picture: takes the article whose own picture is most like those of the other articles shown. Far above chance, it says that the candidate
           sets give the gold away.
@@ -25,6 +26,7 @@ from ..rewards.methods import BOX_METHODS
 from ..rewards.official import as_answer
 from .summary import macro_average
 
+RULES = ("chance", "first", "majority", "medoid")
 THUMBNAIL = (12, 9)  # enough to tell flags by their colours, and about how alike two pictures look to a glance
 
 
@@ -38,7 +40,7 @@ def baselines(
     training: Iterable[Sample] | None = None,
     image_folders: Sequence[str] = (),
 ) -> dict[str, dict[str, float | None]]:
-    """{split: {"chance", "majority", "medoid"}} in [0, 1] for the rows with the passages that the setting `normal` shows; rows without a split are in "all".
+    """{split: {name: score in [0, 1]}} of RULES for the rows with the passages that the setting `normal` shows; rows without a split are in "all".
 
     Args:
         kb, level, num_passages, seed: as for `choose_passages`.
@@ -56,20 +58,24 @@ def baselines(
             "entity": sample.entity,
             "question_type": sample.question_type,
             "chance": _chance(sample, passages),
+            "first": _first(sample, passages),
             "majority": None if answer is None or sample.reward_method in BOX_METHODS else score(answer, sample),
             "medoid": _medoid(sample, passages, kb, folders),
         }
         rows.setdefault(sample.split or "all", []).append(row)
-    return {
-        split: {name: macro_average(its_rows, name) for name in ("chance", "majority", "medoid")}
-        for split, its_rows in rows.items()
-    }
+    return {split: {name: macro_average(its_rows, name) for name in RULES} for split, its_rows in rows.items()}
 
 
 def _chance(sample: Sample, passages: list[Passage]) -> float | None:
     if not passages or not sample.evidence:
         return None
     return sum(passage.key in sample.evidence for passage in passages) / len(passages)
+
+
+def _first(sample: Sample, passages: list[Passage]) -> float | None:
+    if not passages or not sample.evidence:
+        return None
+    return float(passages[0].key in sample.evidence)
 
 
 def _majority_answers(samples: Sequence[Sample], training: Iterable[Sample] | None) -> list[str | None]:
