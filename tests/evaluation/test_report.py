@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from evaluation_rows import knowledge
 
 from open_r1_kivqa.data.jsonl import Rows
 from open_r1_kivqa.evaluation.predict import score_texts
@@ -55,14 +56,14 @@ def write(folder, rows, texts, drawn):
         file.close()
 
 
-def finish(folder, rows, conditions=None):
+def finish(folder, rows, conditions=None, kb=None):
     jobs = [("normal", id) for id in IDS]
     return conclude(
         folder,
         rows,
         jobs,
         jobs,
-        kb=None,
+        kb=kb,
         level="retrieved",
         num_passages=5,
         seed=0,
@@ -114,6 +115,14 @@ def test_a_published_figure_stands_beside_ours_where_all_conditions_are_stated(r
         ("mean", 40.1, 75.0),
     }
     assert "infoseek mean: 75.0, ReflectiVA (published) 40.1" in capsys.readouterr().out
+
+
+def test_rows_that_no_retrieval_gave_candidates_are_told(rows, tmp_path, capsys):
+    write(tmp_path / "out", rows, TEXTS, DRAWN)
+    assert finish(tmp_path / "out", rows, kb=knowledge(tmp_path))["without_passages"] == 4
+    assert "WARNING: 4 rows were shown no passage under normal" in capsys.readouterr().out
+    assert finish(tmp_path / "out", rows)["without_passages"] == 0  # without a knowledge base none were wanted
+    assert "WARNING" not in capsys.readouterr().out
 
 
 def test_without_enough_rollouts_no_row_is_suspect(rows, tmp_path, capsys):

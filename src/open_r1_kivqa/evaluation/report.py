@@ -57,6 +57,9 @@ def conclude(
 
     summary = summarise(records, seed=seed)
     summary["unanswered"] = sum(not rows[rows.index_of(id)].answers for id in {id for _, id in jobs})
+    normal = [record for record in records if record["setting"] == "normal"]
+    wants_passages = kb is not None and level != "none"
+    summary["without_passages"] = sum(not record["passages"] for record in normal) if wants_passages else 0
     showing = {"kb": kb, "level": level, "num_passages": num_passages, "seed": seed}
     for split, scores in baselines(rows, training=training, image_folders=image_folders, **showing).items():
         summary["splits"][split]["baselines"] = scores
@@ -139,6 +142,10 @@ def _show(summary: dict, suspects: list[dict] | None, number: int) -> None:
         has = "1 row has" if summary["unanswered"] == 1 else f"{summary['unanswered']:,} rows have"
         lines.append(
             f"{has} no reference answer: answered, not scored; the answers are in official_predictions.<setting>.jsonl"
+        )
+    if summary["without_passages"]:
+        lines.append(
+            f"WARNING: {summary['without_passages']:,} rows were shown no passage under normal, since they name none; kivqa retrieve finds candidates"
         )
     lines += [*guard_lines(summary), *comparison_lines(summary["published"])]
     if suspects is not None:
