@@ -10,6 +10,7 @@ from training_rows import write_data
 from transformers import AutoModelForImageTextToText
 from trl import GRPOTrainer
 
+from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.trainer.grpo_trainer import VLMGRPOTrainer
 from open_r1_kivqa.vlm_modules.loading import load_processor
 
@@ -143,3 +144,9 @@ def test_a_frozen_vision_tower_does_not_move(family, tiny_model, tmp_path, flags
     module = module_for(trainer.model.config)
     moved = {module.parameter_part(name) for name in before if not torch.equal(before[name], after[name])}
     assert moved == {"projector", "language"}
+
+
+def test_a_head_that_is_the_embedding_too_is_not_cast(tiny_model, tmp_path, flags):
+    args = config(tmp_path / "run", cast_lm_head_to_fp32=True)
+    with pytest.raises(InputError, match="--cast_lm_head_to_fp32 needs an output head of its own"):
+        make_trainer(tiny_model("qwen2_5_vl"), flags, args)

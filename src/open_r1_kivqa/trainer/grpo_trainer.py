@@ -26,6 +26,7 @@ from trl import GRPOConfig, GRPOTrainer
 from ..curriculum.callback import CurriculumCallback
 from ..curriculum.curriculum import STATE_FILE, Curriculum
 from ..curriculum.observations import ObservationLog
+from ..errors import InputError
 from ..prompts import decode_images
 from ..schedule import parse_stages
 from ..vlm_modules import module_for
@@ -86,6 +87,10 @@ class VLMGRPOTrainer(
         self.validation = validation
         self.phases = PhaseTimer()
         if rollout is not None:
+            if args.cast_lm_head_to_fp32 and model.config.tie_word_embeddings:
+                raise InputError(
+                    "--cast_lm_head_to_fp32 needs an output head of its own, and this model's is its embedding of tokens (tie_word_embeddings): leave the flag out."
+                )
             kwargs["train_dataset"] = row_dataset(rollout.rows)
         if validation is not None:
             kwargs["eval_dataset"] = Dataset.from_dict({ROW: [0]})  # transformers wants one to be there
