@@ -16,11 +16,10 @@ from pathlib import Path
 from open_r1_kivqa.arguments import DataArguments, VLMModelConfig, world_size
 from open_r1_kivqa.entry import parse, run
 from open_r1_kivqa.errors import InputError
-from open_r1_kivqa.evaluation.arguments import EvaluatedModel, EvaluationArguments
+from open_r1_kivqa.evaluation.arguments import IMAGE_LIMITS, EvaluatedModel, EvaluationArguments
 from open_r1_kivqa.rewards.arguments import JudgeArguments
 
 FLAGS = (DataArguments, EvaluatedModel, JudgeArguments, EvaluationArguments)
-IMAGE_LIMITS = ("min_pixels", "max_pixels", "max_anyres_num")
 WEIGHT_FLAGS = ("dtype", "attn_implementation")
 MODEL_FLAGS = ("model_name_or_path", "model_revision", *WEIGHT_FLAGS, *IMAGE_LIMITS)
 
@@ -146,6 +145,7 @@ def compare_kept(
     if not finished:
         return
     from open_r1_kivqa.evaluation.kept import refuse_changed_prompts
+    from open_r1_kivqa.evaluation.processors import tokenizer_of
     from open_r1_kivqa.recipe import passage_options
 
     options = passage_options(data_args, tokenizer_of(model_args, args) if data_args.max_passage_tokens else None)
@@ -177,6 +177,7 @@ def answer(
     from rich.progress import Progress
 
     from open_r1_kivqa.evaluation.predict import predict
+    from open_r1_kivqa.evaluation.processors import processor_beside_server
     from open_r1_kivqa.evaluation.records import ROLLOUTS, RankFile
     from open_r1_kivqa.evaluation.rollouts import roll_out
     from open_r1_kivqa.recipe import passage_options
@@ -243,29 +244,6 @@ def load(model_args: VLMModelConfig, args: EvaluationArguments):
         return sampled(model, processor, prompts, seeds=seeds, temperature=args.temperature, **size)
 
     return most_likely, drawn, BoxScale(module, processor), processor.tokenizer
-
-
-def tokenizer_of(model_args: VLMModelConfig, args: EvaluationArguments):
-    """The tokenizer of the model that answers, without the model."""
-    from open_r1_kivqa.vlm_modules.loading import has_processor, load_processor
-
-    adapter, path = args.adapter_name_or_path, model_args.model_name_or_path
-    own = adapter if adapter and has_processor(adapter) else path
-    return load_processor(own, config_of=path, revision=model_args.model_revision).tokenizer
-
-
-def processor_beside_server(model_args: VLMModelConfig):
-    """What the boxes of a model behind a server mean, and its tokenizer, by the processor in --model_name_or_path; None and None without it."""
-    if not model_args.model_name_or_path:
-        return None, None
-    from open_r1_kivqa.vlm_modules import module_for
-    from open_r1_kivqa.vlm_modules.boxes import BoxScale
-    from open_r1_kivqa.vlm_modules.loading import load_config, load_processor
-
-    path, revision = model_args.model_name_or_path, model_args.model_revision
-    limits = {name: getattr(model_args, name) for name in IMAGE_LIMITS}
-    processor = load_processor(path, revision=revision, **limits)
-    return BoxScale(module_for(load_config(path, revision=revision)), processor), processor.tokenizer
 
 
 def server_before_the_rows(rows, model_args: VLMModelConfig, args: EvaluationArguments):
