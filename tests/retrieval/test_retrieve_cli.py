@@ -2,6 +2,7 @@
 
 import importlib.resources
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -336,3 +337,26 @@ def test_an_interrupted_run_goes_on_where_it_was(world, monkeypatch):
     stop_at, asked[:] = 0, []
     world.run(rows, "--visual_weight", "0.5")  # of another run nothing is kept
     assert asked == [2, 2, 2]
+
+
+@pytest.mark.parametrize("source", ["lists of other rows", "vectors of other rows", "rows without images"])
+def test_nothing_is_written_where_no_row_would_have_candidates(world, capsys, source):
+    rows = [question("a", image=None if source == "rows without images" else "q/a.png", candidates=["red#diet"])]
+    picture(world.images / "q/a.png", COLOURS["red"])
+    flags, others = [], world.folder / "others.json"
+    if source == "lists of other rows":
+        others.write_text('{"b": ["red"]}')
+        flags = ["--topk_json", str(others)]
+    if source == "vectors of other rows":
+        others.write_text('["b"]')
+        np.save(world.folder / "q.npy", load_image_encoder("colour").encode([str(world.images / "q/a.png")]))
+        flags = ["--query_features", str(world.folder / "q.npy"), "--query_ids", str(others)]
+    assert main(world.flags(rows, *flags, index=source != "lists of other rows")) == 2
+    assert "0 of 1 rows have candidates" in capsys.readouterr().err
+    assert not (world.folder / "out.jsonl").exists()
+
+
+def test_what_is_no_file_is_not_replaced(world, capsys):
+    os.mkfifo(world.folder / "out.jsonl")
+    assert main(world.flags([question("a", image="q/a.png")])) == 2
+    assert "is no file" in capsys.readouterr().err and (world.folder / "out.jsonl").is_fifo()

@@ -160,3 +160,11 @@ def test_files_that_cannot_be_read(kb, tmp_path):
 def test_mappings_that_are_none(text):
     with pytest.raises(InputError, match="not of the form ours=theirs"):
         read_mapping(text)
+
+
+@pytest.mark.parametrize("text", ['{"1": ["Owl"], "1": ["Red fox"]}', '{"1": {"retrieved": ["Owl"], "retrieved": []}}'])
+def test_a_key_twice_in_one_object_is_refused(kb, tmp_path, text):
+    path = tmp_path / "topk.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match="is given twice in one object"):
+        TopK.read(str(path), kb, Titles.open(kb), {})

@@ -148,8 +148,17 @@ class Tally:
             )
         return result
 
+    @property
+    def with_candidates(self) -> int:
+        """Rows that have some."""
+        return self._counts["with_candidates"]
+
     def lines(self) -> list[str]:
         """The same for the terminal."""
+        return [*self.reasons(), "", *self.recall.lines(), *self._weight_lines()]
+
+    def reasons(self) -> list[str]:
+        """How many rows have candidates, and what is odd about the others."""
         counts = self._counts
         said = {
             "no_image": "without an image, which get no candidates",
@@ -162,8 +171,7 @@ class Tally:
             "same_picture_other": "whose image is, byte by byte, a picture of another article",
         }
         lines = [f"{counts['with_candidates']:,} of {counts['rows']:,} rows have candidates."]
-        lines += [f"{counts[name]:,} rows {text}." for name, text in said.items() if counts[name]]
-        return [*lines, "", *self.recall.lines(), *self._weight_lines()]
+        return [*lines, *(f"{counts[name]:,} rows {text}." for name, text in said.items() if counts[name])]
 
     def _weight_lines(self) -> list[str]:
         if not self._others:

@@ -131,6 +131,15 @@ def main(argv: list[str]) -> int:
         return 0
     tally = Tally(settings, min(settings.top_k, longest), min(settings.articles, longest))
     tally.add(blocks.records())
+    if not tally.with_candidates:
+        raise InputError(
+            "\n".join(
+                [
+                    f"--output {flags.output} is not written, since not one row would have candidates; give lists or vectors of these rows, whose first id is {rows[0].id!r}, or rows with images.",
+                    *tally.reasons(),
+                ]
+            )
+        )
     blocks.merge({**tally.to_json(), "made_by": made_by})
     print("\n".join(tally.lines()))
     print(f"\n{flags.output} written, and {flags.output}.report.json; {time.perf_counter() - started:.1f} s")
@@ -240,6 +249,8 @@ def _check(flags: argparse.Namespace):
         raise InputError(
             f"--output {flags.output} is a folder, or its folder does not exist; name a file in one that does."
         )
+    if os.path.exists(flags.output) and not os.path.isfile(flags.output):  # a device, which the file would replace
+        raise InputError(f"--output {flags.output} is no file; name one, which is written anew.")
     for path in (*paths, flags.knowledge_base, flags.topk_json):
         if path and os.path.exists(path) and os.path.exists(flags.output) and os.path.samefile(path, flags.output):
             raise InputError(f"--output {flags.output} would overwrite an input; name another file.")

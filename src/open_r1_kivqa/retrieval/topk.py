@@ -169,7 +169,9 @@ def _entries(path: str, mapping: Mapping[str, str]) -> Iterator[tuple[str, str, 
         return
     with open(path, "rb") as file:
         try:
-            table = json.load(file)
+            table = json.load(file, object_pairs_hook=lambda pairs: _object(path, pairs))
+        except InputError:
+            raise
         except (ValueError, RecursionError) as error:
             raise InputError(
                 f"--topk_json {path} is not JSON ({error}); a file of one object a line must end with .jsonl."
@@ -182,6 +184,16 @@ def _entries(path: str, mapping: Mapping[str, str]) -> Iterator[tuple[str, str, 
             yield f"{path}, entry {number}", *_listed(f"{path}, entry {number}", entry, mapping)
     else:
         raise InputError(f"--topk_json {path} holds a {type(table).__name__}; wanted is an object or a list.")
+
+
+def _object(path: str, pairs: list[tuple[str, object]]) -> dict:
+    """A JSON object, whose keys are ids at the first level. Python would take the last of several values."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise InputError(f"{path}: {twice!r} is given twice in one object; give each question one list.")
+    return table
 
 
 def _listed(place: str, entry: object, mapping: Mapping[str, str]) -> tuple[str, object]:
