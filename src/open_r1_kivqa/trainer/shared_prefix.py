@@ -29,6 +29,8 @@ class SharedPrefixMixin:
         why = None
         if not self.module.shares_prefix:
             why = f"it isn't known to be exact for {self.module.family}"
+        elif self.args.torch_compile:
+            why = "--torch_compile would compile every layout of a packed row anew"
         elif self.aux_loss_enabled:
             why = "mixtures of experts balance their load over all tokens"
         elif not all([use_shared_prefix(model) for model in models]):
