@@ -33,7 +33,6 @@ HOOKS = {
         "compute_aux_loss",
     ],
     "_prepare_inputs": ["generation_batch"],
-    "_generate_single_turn": ["prompt_ids", "images", "multimodal_fields", "num_generations", "has_tool_images"],
     "_save_checkpoint": ["model", "trial"],
     "_load_optimizer_and_scheduler": ["checkpoint"],
     "_load_from_checkpoint": ["resume_from_checkpoint", "model"],
