@@ -56,7 +56,7 @@ def evaluate(
     from open_r1_kivqa.data.launch import once_per_launch
     from open_r1_kivqa.evaluation import rollouts
     from open_r1_kivqa.evaluation.official import refuse_shared_ids
-    from open_r1_kivqa.evaluation.published import Conditions, read_conditions, refuse_contradictions
+    from open_r1_kivqa.evaluation.published import Conditions, of_a_draw, read_conditions, refuse_contradictions
     from open_r1_kivqa.evaluation.records import ROLLOUTS, claim, jobs_of, read_finished, refuse_older, runs
     from open_r1_kivqa.evaluation.report import conclude
     from open_r1_kivqa.evaluation.settings import apply_setting, parse_settings, pictures_of
@@ -71,7 +71,10 @@ def evaluate(
     rows = rows_of_splits(rows, args.splits)
     pictures = pictures_of(rows) if "wrong_image" in settings else None
     refuse_shared_ids(rows)
+    whole = len(rows)
     rows = at_most(rows, args.limit, args.seed)
+    if len(rows) < whole:
+        conditions = (of_a_draw(conditions[0], len(rows)), conditions[1])
     if pictures is not None:
         for sample in rows:  # refuses a row without a wrong picture now, not after the model has answered others
             apply_setting("wrong_image", sample, pictures)

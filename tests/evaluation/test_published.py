@@ -12,6 +12,7 @@ from open_r1_kivqa.evaluation.published import (
     comparisons,
     joined,
     measured_conditions,
+    of_a_draw,
     read_conditions,
     refuse_contradictions,
     why_not,
@@ -149,3 +150,15 @@ def test_files_that_are_refused(tmp_path, text, words):
         read_conditions(str(tmp_path / "c.yaml"))
     with pytest.raises(InputError, match="cannot be read"):
         read_conditions(str(tmp_path / "none.yaml"))
+
+
+def test_a_draw_of_rows_stands_beside_no_figure_of_the_whole_split():
+    assert why_not(of_a_draw(FULL, 30), FULL) == "split: ours test (30 rows drawn by --limit), theirs test"
+    assert of_a_draw(replace(FULL, split=None), 30).split is None
+
+
+def test_a_figure_that_we_have_no_question_for_is_left_out():
+    ours = {"lenient": OURS["lenient"] | {"single_hop": {"score": None, "count": 0}}}
+    found = comparisons({"evqa": ours}, {"evqa": FULL}, {}, [Published("A", "evqa", {"all": 1, "single_hop": 2}, FULL)])
+    assert [one["figure"] for one in found["comparable"]] == ["all"]
+    assert comparison_lines(found) == ["evqa all: 30.0, A (published) 1.0"]

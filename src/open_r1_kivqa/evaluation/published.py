@@ -179,6 +179,11 @@ def joined(known: Conditions, stated: Conditions, who: str) -> Conditions:
     return replace(known, **{name: getattr(stated, name) for name in KINDS if getattr(known, name) is None})
 
 
+def of_a_draw(ours: Conditions, rows: int) -> Conditions:
+    """The conditions of an evaluation on so many rows drawn of a split: its figures stand beside none of the whole split."""
+    return ours if ours.split is None else replace(ours, split=f"{ours.split} ({rows:,} rows drawn by --limit)")
+
+
 def _name(published: Published) -> str:
     return f"{published.system} on {published.benchmark}"
 
@@ -246,6 +251,7 @@ def comparisons(
                 "ours": scores[name],
             }
             for name, value in one.figures.items()
+            if scores[name] is not None  # of a split or type that no row here is of
         ]
     not_comparable = [
         {"benchmark": benchmark, "systems": systems, "reason": reason}
