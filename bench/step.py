@@ -60,7 +60,10 @@ def letters(prompts, completions, **kwargs):
 
 
 def measure(folder: Path, shape: argparse.Namespace) -> dict:
-    processor = load(shape.model)[1]
+    model, processor = load(shape.model)
+    checkpoint = str(folder / "model")  # TRL loads the reference from where the model came from
+    model.save_pretrained(checkpoint)
+    processor.save_pretrained(checkpoint)
     rows = write_rows(folder, shape, processor)
     options = {
         "output_dir": str(folder / "run"),
@@ -86,14 +89,14 @@ def measure(folder: Path, shape: argparse.Namespace) -> dict:
         return Rollout(Rows.open([str(rows)], [str(folder)], None), load_template("default"), seed=3, system_prompt="")
 
     def stock() -> GRPOTrainer:
-        model, processor = load(shape.model)
+        model, processor = load(checkpoint)
         numbers = list(range(shape.prompts * (1 + shape.repeats)))
         built = rollout().build([{ROW: number} for number in numbers], numbers)
         data = Dataset.from_list([as_dataset_row(one["prompt"]) for one in built])
         return GRPOTrainer(model, letters, GRPOConfig(**options), train_dataset=data, processing_class=processor)
 
     def ours() -> VLMGRPOTrainer:
-        model, processor = load(shape.model)
+        model, processor = load(checkpoint)
         return VLMGRPOTrainer(model, letters, VLMGRPOConfig(**options), rollout=rollout(), processing_class=processor)
 
     times, losses = {}, {}
