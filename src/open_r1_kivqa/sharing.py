@@ -25,7 +25,6 @@ class SharingArguments:
         True,
         "Where Hugging Face's generate makes the completions, compute a prompt, images included, once for all of them. vLLM does so itself.",
     )
-
     reuse_image_features: bool | None = flag(
         None,
         "Run vision tower and projector once on each picture of a generation batch and keep what they give for all passes of that batch. Default: on where both are frozen (--freeze_vision_modules, --freeze_projector; adapters count as not frozen) and whole in each process, so not under ZeRO-3 and FSDP. Costs memory: for each picture of a process's batch its pixels and tokens x width of the language model.",
