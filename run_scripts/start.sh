@@ -28,6 +28,6 @@ if [ "${SMOKE:-0}" = 1 ]; then
     smoke=(--max_steps 2 --per_device_train_batch_size 2 --gradient_accumulation_steps 1 --num_train_epochs 1)
     command -v nvidia-smi >/dev/null || smoke+=(--use_cpu true)
     case $(basename "$0") in
-        run_grpo_*) smoke+=(--num_generations 4 --max_completion_length 16 --save_steps 2 --eval_steps 2 --eval_max_rows 4) ;;
+        run_grpo_*) smoke+=(--per_device_train_batch_size 4 --num_generations 4 --max_completion_length 16 --save_steps 2 --eval_steps 2 --eval_max_rows 4) ;;
     esac
 fi
