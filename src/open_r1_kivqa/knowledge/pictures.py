@@ -53,13 +53,20 @@ class PassagePictures:
             raise InputError(f"{kb.path}: `images` of article {article!r} is no list of paths; correct it.")
         if not images:
             return None
-        name = images[0]
-        for folder in (os.path.dirname(kb.path), *self.folders):
-            path = os.path.normpath(os.path.join(folder, name))
-            # Lexical on purpose, as for the images of rows: folders made of symbolic links are common.
-            if path.startswith(folder.rstrip(os.sep) + os.sep) and os.path.isfile(path):
-                return path
-        places = ", ".join((os.path.dirname(kb.path), *self.folders))
-        raise InputError(
-            f"The picture {name!r} of article {article!r} does not lie below {places}; put it there, or leave --passage_images out."
-        )
+        folders = (os.path.dirname(kb.path), *self.folders)
+        path = find_picture(images[0], folders)
+        if path is None:
+            raise InputError(
+                f"The picture {images[0]!r} of article {article!r} does not lie below {', '.join(folders)}; put it there, or leave --passage_images out."
+            )
+        return path
+
+
+def find_picture(name: str, folders: Sequence[str]) -> str | None:
+    """The file of a picture below the first folder that has it; None if there is none."""
+    for folder in folders:
+        path = os.path.normpath(os.path.join(folder, name))
+        # Lexical on purpose, as for the images of rows: folders made of symbolic links are common.
+        if path.startswith(folder.rstrip(os.sep) + os.sep) and os.path.isfile(path):
+            return path
+    return None

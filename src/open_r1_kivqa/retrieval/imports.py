@@ -11,10 +11,11 @@ from ..data.lines import JsonLines
 from ..data.packed import Texts
 from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
+from ..knowledge.pictures import find_picture
 from ..knowledge.titles import Titles
 from .encoders import ImageEncoder
 from .harmless_pickle import read_pickle
-from .pictures import article_pictures, find_picture
+from .pictures import article_pictures
 from .vectors import BATCH, ArrayVectors
 
 UNMATCHED = 20  # names shown that fit no article

@@ -10,6 +10,7 @@ import numpy as np
 from ..data.packed import Texts
 from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
+from ..knowledge.pictures import find_picture
 
 EXAMPLES = 5  # of what is missing
 
@@ -113,13 +114,3 @@ def picture_folders(kb: KnowledgeBase, image_folders: Sequence[str]) -> list[str
         if not os.path.isdir(folder):
             raise InputError(f"Image folder {folder} does not exist; check --image_folders.")
     return list(dict.fromkeys([os.path.dirname(kb.path), *map(os.path.abspath, image_folders)]))
-
-
-def find_picture(name: str, folders: Sequence[str]) -> str | None:
-    """The file of a picture below the first folder that has it; None if there is none."""
-    for folder in folders:
-        path = os.path.normpath(os.path.join(folder, name))
-        # Lexical on purpose, as for the images of rows: folders made of symbolic links are common.
-        if path.startswith(folder.rstrip(os.sep) + os.sep) and os.path.isfile(path):
-            return path
-    return None

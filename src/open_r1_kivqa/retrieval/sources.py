@@ -10,8 +10,9 @@ from ..data.images import content_hash
 from ..data.samples import Sample
 from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
+from ..knowledge.pictures import find_picture
 from .index import ImageIndex
-from .pictures import find_picture
+from .pictures import article_pictures
 from .ranking import merge_images
 from .topk import Retrieved, TopK
 
@@ -145,5 +146,5 @@ def same_picture(sample: Sample, found: Retrieved, kb: KnowledgeBase, folders: S
 
 
 def _pictures(kb: KnowledgeBase, key: str, folders: Sequence[str]) -> list[str]:
-    paths = (find_picture(name, folders) for name in kb.article(key).get("images") or [])
+    paths = (find_picture(name, folders) for name in article_pictures(kb.article(key), kb.path))
     return [path for path in paths if path is not None]
