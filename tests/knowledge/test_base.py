@@ -127,6 +127,7 @@ def test_a_file_cut_short_in_use_is_refused(write):
 
 def test_keys_whose_hashes_meet_are_told_apart(write, monkeypatch):
     monkeypatch.setattr(base, "text_hash", len)
+    monkeypatch.setattr("open_r1_kivqa.data.packed.text_hash", len)
     kb = KnowledgeBase.open(
         write([article("aa", ("0", "", "1")), article("b", ("0", "", "2")), article("cc", ("0", "", "3"))])
     )

@@ -148,6 +148,7 @@ def test_redirects_of_another_shape_are_refused(tmp_path, name, content, message
 
 def test_names_whose_hashes_meet_are_told_apart(titles, monkeypatch):
     monkeypatch.setattr(module, "text_hash", lambda text: 3)
+    monkeypatch.setattr("open_r1_kivqa.data.packed.text_hash", lambda text: 3)
     found = titles()
     assert found.find("Eiffel Tower") == WIKI + "Eiffel_Tower" and found.find("City of Light") == "Q90"
     assert found.find("Rome") is None and found.matches("Double") == ["double-1", "double-2"]

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..data.cache import cached_arrays, telling
 from ..data.lines import JsonLines
-from ..data.packed import sort_hashes, text_hash
+from ..data.packed import places, sort_hashes, text_hash
 from ..errors import InputError
 
 
@@ -121,14 +121,11 @@ class KnowledgeBase:
 
     def _find(self, key: str) -> tuple[int, dict] | None:
         """Line of an article and the article."""
-        wanted = text_hash(key)
-        i = int(np.searchsorted(self._hashes, np.uint64(wanted)))
-        while i < len(self._hashes) and int(self._hashes[i]) == wanted:
-            line = int(self._order[i])
+        for place in places(self._hashes, key):
+            line = int(self._order[place])
             article = self._lines.record(line)
-            if str(article["key"]) == key:
+            if str(article["key"]) == key:  # else another key with the same hash
                 return line, article
-            i += 1  # another key with the same hash
         return None
 
 

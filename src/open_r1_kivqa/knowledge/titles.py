@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from ..data.cache import cached_arrays, telling
-from ..data.packed import sort_hashes, text_hash
+from ..data.packed import places, sort_hashes, text_hash
 from ..errors import InputError
 from .base import KnowledgeBase
 
@@ -101,11 +101,10 @@ class Titles:
     def _matches(self, name: str, form: str) -> list[str]:
         if not form:
             return []
-        wanted = np.uint64(text_hash(form))
-        start, end = (int(np.searchsorted(self._hashes, wanted, side)) for side in ("left", "right"))
+        found = places(self._hashes, form)
         best: list[str] = []
         rank = len(RANKS)
-        for line in sorted(set(self._lines[start:end].tolist())):
+        for line in sorted(set(self._lines[found.start : found.stop].tolist())):
             article = self._kb.article_at(line)
             fit = next((i for i, fits in enumerate(RANKS) if fits(article, name, form)), len(RANKS))
             if fit < rank:
