@@ -3,13 +3,12 @@
 A line of the first holds `data_id`, `image_id` (OVEN's), `question`, `answer`, `answer_eval` and `data_split`; one of the second `data_id` and `question_type`.
 """
 
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..data.lines import JsonLines
-from ..data.samples import row_id
+from ..data.samples import is_number, row_id
 from ..errors import InputError
 from .infoseek import QUESTION_TYPES
 
@@ -93,7 +92,7 @@ def _check_answers(value: Any, source: str) -> None:
     """A list of texts; or a range, alone or in a list; or a number."""
     parts = value if isinstance(value, list) else [value]
     texts = isinstance(value, list) and all(isinstance(part, str) for part in parts)
-    if not parts or not (texts or (_is_number(parts[0]) or _is_range(parts[0]))):
+    if not parts or not (texts or (is_number(parts[0]) or _is_range(parts[0]))):
         raise InputError(
             f'{source}: `answer_eval` is {_short(value)}; wanted is a list of texts, or a range as [{{"wikidata": 1.0, "range": [0.9, 1.1]}}].'
         )
@@ -101,16 +100,7 @@ def _check_answers(value: Any, source: str) -> None:
 
 def _is_range(value: Any) -> bool:
     bounds = value.get("range") if isinstance(value, dict) else None
-    return isinstance(bounds, list) and len(bounds) >= 2 and all(map(_is_number, bounds))
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer beyond 1e308
-        return False
+    return isinstance(bounds, list) and len(bounds) >= 2 and all(map(is_number, bounds))
 
 
 def _short(value: Any) -> str:

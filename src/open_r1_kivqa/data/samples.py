@@ -107,6 +107,16 @@ def row_id(row: dict, name: str, source: str) -> str:
     raise InputError(f"{source}: `{name}` {given}; give every row its own string or integer.")
 
 
+def is_number(value: object) -> bool:
+    """Whether it is a number that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond 1e308
+        return False
+
+
 def _images(row: dict, folder: str, source: str) -> tuple[str, ...]:
     value = row.get("image")
     if value is None:
@@ -195,7 +205,7 @@ def _answers(row: dict, answer: str, source: str) -> tuple[str, ...] | dict:
         return (text,) if text else ()
     if isinstance(value, dict):
         bounds = value.get("range")
-        numbers = isinstance(bounds, list) and len(bounds) == 2 and all(_is_number(bound) for bound in bounds)
+        numbers = isinstance(bounds, list) and len(bounds) == 2 and all(is_number(bound) for bound in bounds)
         if not numbers or bounds[0] > bounds[1]:
             raise InputError(f'{source}: `answers` is {value!r}; a range is {{"range": [low, high]}} with low <= high.')
         return {"range": [float(bounds[0]), float(bounds[1])]}
@@ -234,16 +244,6 @@ def _text(row: dict, name: str, source: str) -> str | None:
     if value is None or isinstance(value, str):
         return value or None
     raise InputError(f"{source}: `{name}` is {_kind(value)}; write a text or leave it out.")
-
-
-def _is_number(value: object) -> bool:
-    """Whether it is a number that a float can hold."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer beyond 1e308
-        return False
 
 
 def _kind(value: object) -> str:
