@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import InputError
 
-QUESTION_TYPES = ("templated", "automatic", "multi_answer", "2_hop")
+LIST_TYPE = "multi_answer"
+QUESTION_TYPES = ("templated", "automatic", LIST_TYPE, "2_hop")
 LEAST_OVERLAP = 0.5  # intersection over union of two sets of items
 
 Judge = Callable[[list[tuple[str, str, str]]], Sequence[bool]]  # of (candidate, reference, question) each
@@ -51,6 +52,12 @@ def items(reference: str) -> list[str]:
     return _kept(reference.split("&&"))
 
 
+def usable(accepted: Iterable[str], question_type: str) -> list[str]:
+    """Those of the accepted answers that `exact` takes: something is left of them after `normalise`."""
+    read = items if question_type == LIST_TYPE else normalise
+    return [text for text in accepted if read(text)]
+
+
 def given_items(prediction: str) -> list[str]:
     """The items of a prediction for a question of the type multi_answer, after `normalise`; those of which nothing is left go."""
     # Upper case " And " and an "and" at a line break separate nothing; a comma within an item or a number does.
@@ -74,7 +81,7 @@ def exact(prediction: str, reference: str, question_type: str) -> bool:
 def exact_any(prediction: str, accepted: Sequence[str], question_type: str) -> bool:
     """`exact`, given the accepted answers one by one."""
     check_type(question_type)
-    if question_type == "multi_answer":
+    if question_type == LIST_TYPE:
         given = set(given_items(prediction))
         return any([_overlap(given, set(_demand(items(text), text))) >= LEAST_OVERLAP for text in accepted])
     return normalise(prediction) in {_demand(normalise(text), text) for text in accepted}
@@ -98,7 +105,7 @@ def score(question: str, prediction: str, reference: str, question_type: str, ju
 def judge_inputs(question: str, prediction: str, reference: str, question_type: str) -> list[tuple[str, str, str]]:
     """What a judge is asked: (candidate, reference, question) for each accepted answer, all as they stand; in lists of the type multi_answer "&&" becomes a comma."""
     accepted = alternatives(reference)
-    if question_type == "multi_answer":
+    if question_type == LIST_TYPE:
         accepted = [text.replace("&&", ",") for text in accepted]
     return [(prediction, text, question) for text in accepted]
 

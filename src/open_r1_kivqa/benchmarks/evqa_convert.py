@@ -115,11 +115,12 @@ def _rows(
     if kind not in types:
         counts.drop(f"question type {kind}, not in --question_types")
         return
-    answers = _answers(question["answer"], kind)
+    accepted = evqa.alternatives(question["answer"])
+    answers = evqa.usable(accepted, kind)
     if not answers:
         counts.drop("no answer, or one of which the official normalisation leaves nothing", f"row {number}")
         return
-    if len(answers) < len(evqa.alternatives(question["answer"])):
+    if len(answers) < len(accepted):
         counts.note("alternatives left out, of which the official normalisation leaves nothing", f"row {number}")
     found = _images(question, f"{flags.input} row {number}", images, counts)
     if not found:
@@ -151,12 +152,6 @@ def _rows(
             counts.drop("the row could not be used", error)
             return
         yield row
-
-
-def _answers(cell: str, kind: str) -> list[str]:
-    """The accepted answers, raw, of which the official code makes something."""
-    read = evqa.items if kind == "multi_answer" else evqa.normalise
-    return [text for text in evqa.alternatives(cell) if read(text)]
 
 
 def _images(question: dict[str, str], source: str, images: ImageFiles, counts: Counts) -> list[tuple[int, str, str]]:

@@ -252,4 +252,4 @@ def _question_type(given: Any, answers: list[str] | dict, method: str) -> str:
         return given
     if isinstance(answers, dict):
         return "Numerical"
-    return "multi_answer" if method == "evqa" and any("&&" in text for text in answers) else ""
+    return evqa.LIST_TYPE if method == "evqa" and any("&&" in text for text in answers) else ""

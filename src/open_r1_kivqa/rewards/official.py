@@ -16,7 +16,6 @@ from ..data.samples import ANSWER_BLOCK, Sample
 from .answer import MAX_NUMERIC_WORDS, hedges, numbers, too_long
 
 MAX_WORDS = MAX_NUMERIC_WORDS  # or those of the longest reference
-LIST_TYPE = "multi_answer"
 SPARE_ITEMS = 1  # that a list may hold beyond the reference's
 
 
@@ -43,7 +42,7 @@ def evqa(answer: str, sample: Sample) -> float | None:
         return None
     if _is_suspect(answer, sample):
         return 0.0
-    if sample.question_type == LIST_TYPE:
+    if sample.question_type == evqa_rules.LIST_TYPE:
         given = len(evqa_rules.given_items(answer))  # those that come again too
         accepted = [text for text in accepted if given <= len(evqa_rules.items(text)) + SPARE_ITEMS]
     elif not evqa_rules.normalise(answer):
@@ -62,7 +61,7 @@ def viquae(answer: str, sample: Sample) -> float | None:
 
 def as_answer(reference: str, sample: Sample) -> str:
     """A reference as an answer to its row would write it: the items of a list that `evqa` scores stand with commas."""
-    is_list = sample.reward_method == "evqa" and sample.question_type == LIST_TYPE
+    is_list = sample.reward_method == "evqa" and sample.question_type == evqa_rules.LIST_TYPE
     return reference.replace("&&", ", ") if is_list else reference
 
 
@@ -93,15 +92,12 @@ OFFICIAL: dict[str, Callable[[str, Sample], float | None]] = {
 
 def _evqa_answers(sample: Sample) -> list[str]:
     """The row's accepted answers, without those that the official code refuses: nothing is left of them after `normalise`."""
-    if isinstance(sample.answers, dict):
-        return []
-    read = evqa_rules.items if sample.question_type == LIST_TYPE else evqa_rules.normalise
-    return [text for text in sample.answers if read(text)]
+    return [] if isinstance(sample.answers, dict) else evqa_rules.usable(sample.answers, sample.question_type)
 
 
 def _evqa_type(sample: Sample) -> str:
     """Every type but that of lists has the same rule, so any other stands for them; rows of ours have types of their own."""
-    return LIST_TYPE if sample.question_type == LIST_TYPE else evqa_rules.QUESTION_TYPES[0]
+    return evqa_rules.LIST_TYPE if sample.question_type == evqa_rules.LIST_TYPE else evqa_rules.QUESTION_TYPES[0]
 
 
 def _is_suspect(answer: str, sample: Sample) -> bool:
