@@ -60,7 +60,7 @@ def read_csv(path: str, *, infoseek: bool = False) -> Iterator[tuple[int, dict[s
             yield from _rows(path, csv.reader(file, strict=True), infoseek)
     except UnicodeDecodeError as error:
         with open(path, "rb") as file:
-            compressed = file.read(4) in (b"PK\x03\x04",) or file.seek(0) == 0 and file.read(2) == b"\x1f\x8b"
+            compressed = file.read(4).startswith((b"PK\x03\x04", b"\x1f\x8b"))
         remedy = "unpack it first" if compressed else "give the csv file as it was downloaded"
         raise InputError(f"{path} is not UTF-8 ({error.reason} at byte {error.start + 1}); {remedy}.") from None
     except OSError as error:

@@ -59,8 +59,6 @@ def convert(flags: argparse.Namespace) -> list[str]:
     """
     if flags.section_length < 1:
         raise InputError(f"--section_length {flags.section_length}: a section needs a character; give 1 or more.")
-    if os.path.exists(flags.output) and os.path.exists(flags.input) and os.path.samefile(flags.output, flags.input):
-        raise InputError(f"--output {flags.output} is the --input; name another file.")
     forms = Forms(flags.form, flags.map, flags.section_length)
     _check(flags.input, forms)
     names = _names_of(flags.redirects) if flags.redirects else {}
