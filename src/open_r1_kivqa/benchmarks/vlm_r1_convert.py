@@ -68,7 +68,7 @@ def convert(flags: argparse.Namespace) -> list[str]:
         "split": split,
     }
     with RowsFile(flags.output, identity) as rows:
-        taken, before = {row["id"] for row in rows.written()}, 0
+        taken, before = dict.fromkeys((row["id"] for row in rows.written()), 1), 0
         for part in parts:
             chosen = part.chosen(flags.seed)
             for number, item in enumerate(items(part.path)):
@@ -174,11 +174,12 @@ def _is_human(turn: Any) -> bool:
     return isinstance(turn, dict) and isinstance(turn.get("value"), str) and ROLES.get(str(turn.get("from"))) == "user"
 
 
-def _unique(id: str, taken: set[str], counts: Counts) -> str:
-    """The id, with "-2", "-3", … behind it where it was given before."""
+def _unique(id: str, taken: dict[str, int], counts: Counts) -> str:
+    """The id, with "-2", "-3", … behind it where it was given before. `taken` holds the last number behind each id, 1 for none."""
     name = id
     if id in taken:
         counts.note("an id given before; it has a number behind it now", id)
-        name = next(f"{id}-{number}" for number in count(2) if f"{id}-{number}" not in taken)
-    taken.add(name)
+        taken[id] = next(number for number in count(taken[id] + 1) if f"{id}-{number}" not in taken)
+        name = f"{id}-{taken[id]}"
+    taken[name] = 1
     return name
