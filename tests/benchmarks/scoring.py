@@ -1,9 +1,10 @@
 """Small files of the benchmarks' own forms, and `kivqa score` called on files."""
 
-import csv
 import json
 
-from open_r1_kivqa.benchmarks.evqa_csv import COLUMNS
+from evqa_fixture import write_csv
+from published_factbook import write_lines as lines
+
 from open_r1_kivqa.cli import main
 
 # data_id, question type, answer_eval, data_split; then a prediction and, found by hand, whether it is right.
@@ -39,11 +40,6 @@ BEM_WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "paris", "the", "in",
 BEM_POSITIONS = 24
 
 
-def lines(path, rows) -> str:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
-
-
 def predictions(path, pairs) -> str:
     return lines(path, [{"data_id": id, "prediction": text} for id, text in pairs])
 
@@ -65,12 +61,8 @@ def infoseek_predictions(path, without=(), more=()) -> str:
 
 
 def evqa_file(path, rows=EVQA) -> str:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="")
-        writer.writeheader()
-        for question, answer, kind, *_ in rows:
-            writer.writerow({"question": question, "answer": answer, "question_type": kind})
-    return str(path)
+    named = [dict(zip(("question", "answer", "question_type"), row, strict=False)) for row in rows]
+    return str(write_csv(path, named))
 
 
 def evqa_predictions(path, ids=None) -> str:
@@ -89,10 +81,6 @@ def scored(capsys, *words: str) -> dict:
     code, out, _ = kivqa_score(capsys, *words, "--json")
     assert code == 0
     return json.loads(out)
-
-
-def read(path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def make_bem(folder) -> str:

@@ -2,8 +2,9 @@
 
 import pytest
 from judge_server import says_paris, serving
+from published_factbook import lines_of
 from pytest import approx
-from scoring import ALL, EVQA, SINGLE_HOP, evqa_file, evqa_predictions, kivqa_score, lines, predictions, read, scored
+from scoring import ALL, EVQA, SINGLE_HOP, evqa_file, evqa_predictions, kivqa_score, lines, predictions, scored
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,7 @@ def test_a_language_model_judges_what_does_not_match(flags, tmp_path, capsys, se
     assert result["scores"]["types"]["automatic"] == {"score": 100.0, "count": 2, "exact": 50.0}
     assert result["scores"]["all"] == {"score": approx(500 / 7), "count": 7, "exact": approx(ALL)}
     by = ["exact match" if right else "judge" if "Paris" in text else None for *_, text, right in EVQA]
-    assert read(out) == [{"data_id": i, "correct": one is not None, "by": one} for i, one in enumerate(by)]
+    assert lines_of(out) == [{"data_id": i, "correct": one is not None, "by": one} for i, one in enumerate(by)]
     asked = len(server.seen)
     assert asked == 1 + 3  # one before anything else, to see whether it answers
     shown = [body["messages"][1]["content"] for body in server.seen[1:]]
@@ -140,7 +141,7 @@ def test_viquae(tmp_path, capsys):
     words = ["viquae", "--references", references, "--predictions", given]
     scores = scored(capsys, *words, "--per_sample", str(out))["scores"]
     assert (scores["exact_match"], scores["f1"], scores["count"]) == (approx(100 / 3), approx(60.0), 3)
-    assert [(one["data_id"], one["correct"], round(one["f1"], 6)) for one in read(out)] == [
+    assert [(one["data_id"], one["correct"], round(one["f1"], 6)) for one in lines_of(out)] == [
         ("v1", True, 1.0),
         ("v2", False, 0.8),
         ("v3", False, 0.0),

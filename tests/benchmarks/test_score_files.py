@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from published_factbook import lines_of
 from scoring import (
     evqa_file,
     evqa_predictions,
@@ -15,7 +16,6 @@ from scoring import (
     kivqa_score,
     lines,
     predictions,
-    read,
 )
 
 from open_r1_kivqa.benchmarks.score_files import Matching, Predictions, Verdicts, csv_row, digests
@@ -119,7 +119,7 @@ def test_verdicts_of_a_stopped_run_leave_nothing_and_keep_what_was_there(tmp_pat
     assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
     with Verdicts(str(path)) as file:
         file.write({"data_id": "a", "correct": True})
-    assert read(path) == [{"data_id": "a", "correct": True}]
+    assert lines_of(path) == [{"data_id": "a", "correct": True}]
 
 
 def test_digests_tell_ids_apart():

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from published_factbook import lines_of
 from scoring import (
     ENTITY,
     HARMONIC,
@@ -16,7 +17,6 @@ from scoring import (
     kivqa_score,
     lines,
     predictions,
-    read,
     scored,
 )
 
@@ -103,7 +103,7 @@ def test_verdicts_of_each_question(flags, tmp_path, capsys):
     given = infoseek_predictions(tmp_path / "p.jsonl", without=("e3",))
     scored(capsys, *flags, "--predictions", given, "--per_sample", str(out))
     by_hand = [{"data_id": id, "correct": right and id != "e3"} for id, *_, right in INFOSEEK]
-    assert read(out) == by_hand and not Path(f"{out}.part").exists()
+    assert lines_of(out) == by_hand and not Path(f"{out}.part").exists()
 
 
 def test_order_of_predictions_does_not_matter(flags, tmp_path, capsys):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from judge_server import serving
+from published_factbook import lines_of
 from pytest import approx
-from scoring import kivqa_score, lines, predictions, read, scored
+from scoring import kivqa_score, lines, predictions, scored
 
 from open_r1_kivqa.demo import EVAL
 
@@ -78,8 +79,8 @@ def test_each_row_by_its_own_method(tmp_path, capsys):
     words += ["--predictions", predictions(tmp_path / "p.jsonl", given), "--per_sample", str(out)]
     result = scored(capsys, *words)
     similar = 2 * 5 / 11  # of c-o-l-o-r and c-o-l-o-u-r
-    assert [one["data_id"] for one in read(out)] == ["q1", "q2", "0", "4", "5", "6"]
-    assert [one["correct"] for one in read(out)] == [1.0, 1.0, 1.0, 1.0, approx(similar), 0.0]
+    assert [one["data_id"] for one in lines_of(out)] == ["q1", "q2", "0", "4", "5", "6"]
+    assert [one["correct"] for one in lines_of(out)] == [1.0, 1.0, 1.0, 1.0, approx(similar), 0.0]
     assert result["rule"] == (
         "each row by its own method: evqa (official verdict), 1; exact, 1; infoseek (official verdict), 2; similarity, 1; viquae (official verdict), 1"
     )
@@ -152,7 +153,7 @@ def test_a_judge_for_rows_of_evqa_and_of_llm(tmp_path, capsys):
         judge = ["--judge", "llm", "--judge_url", server.url, "--judge_model", "grader", "--per_sample", str(out)]
         result = scored(capsys, *words, *judge)
         seen = [json.loads(body["messages"][1]["content"].splitlines()[0]) for body in server.seen]
-    assert [one["correct"] for one in read(out)] == [1.0, 1.0, 0.0, 0.0]
+    assert [one["correct"] for one in lines_of(out)] == [1.0, 1.0, 0.0, 0.0]
     assert result["scores"]["judged"] == {"pairs": 4, "cut": 0, "unclear": 0}
     assert ["Paris", "Lutetia"] in [one["reference_answers"] for one in seen]  # as in training: all at once
 
