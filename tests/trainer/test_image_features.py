@@ -16,7 +16,7 @@ FROZEN = {"freeze_vision_modules": True, "freeze_projector": True}
 
 
 def inner_model(trainer):
-    return plain_model(trainer.accelerator.unwrap_model(trainer.model)).base_model
+    return plain_model(trainer.accelerator, trainer.model).base_model
 
 
 def seen_by_tower(trainer) -> list[list[int]]:

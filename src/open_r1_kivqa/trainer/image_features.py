@@ -119,7 +119,7 @@ class ImageFeaturesMixin:
         asked = self.args.reuse_image_features
         if asked is False:
             return
-        model = plain_model(self.accelerator.unwrap_model(self.model))
+        model = plain_model(self.accelerator, self.model)
         why = self._why_not(model)
         if why is None:
             self._features = ImageFeatures()
@@ -150,7 +150,7 @@ class ImageFeaturesMixin:
         if self.ref_model is None:
             return
         if self._reference_features is None:
-            models = [plain_model(self.accelerator.unwrap_model(one)) for one in (self.model, self.ref_model)]
+            models = [plain_model(self.accelerator, one) for one in (self.model, self.ref_model)]
             # A reference that follows the model is rounded on its way, even where both were equal.
             shared = not self.args.sync_ref_model and equal_towers(*models, self.module)
             self._reference_features = self._features if shared else ImageFeatures()
@@ -163,7 +163,7 @@ class ImageFeaturesMixin:
             yield
             return
         store = self._reference_features if model is self.ref_model else self._features
-        with store.used_by(plain_model(self.accelerator.unwrap_model(model))):
+        with store.used_by(plain_model(self.accelerator, model)):
             yield
 
 

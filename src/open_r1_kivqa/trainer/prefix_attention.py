@@ -46,9 +46,10 @@ class PackedLayout:
     device: torch.device
 
     @cached_property
-    def branch_places(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """For each prompt: places (branches, longest) of the branches' tokens in the row, short ones filled up with their last, and which of them (branches, longest) are real."""
-        return [_branch_places(prompt, self.device) for prompt in self.prompts]
+    def branches(self) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """For each prompt: places (branches, longest) of the branches' tokens in the row, short ones filled up with their last; which of them (branches, longest) are real; and what they see of prompt and branch,
+        (1, 1, longest, prefix + longest). The same in every layer."""
+        return [_branches(prompt, self.device) for prompt in self.prompts]
 
     @cached_property
     def segments(self) -> dict[str, torch.Tensor | int]:
@@ -75,12 +76,13 @@ class PackedLayout:
         }
 
 
-def _branch_places(prompt: PromptLayout, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def _branches(prompt: PromptLayout, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     lengths = torch.tensor(prompt.branches, device=device)
     starts = prompt.start + prompt.prefix + lengths.cumsum(0) - lengths
     steps = torch.arange(max(prompt.branches, default=0), device=device)
     real = steps < lengths[:, None]
-    return starts[:, None] + torch.minimum(steps, lengths[:, None] - 1), real
+    sees = torch.ones(len(steps), prompt.prefix + len(steps), dtype=torch.bool, device=device).tril(prompt.prefix)
+    return starts[:, None] + torch.minimum(steps, lengths[:, None] - 1), real, sees[None, None]
 
 
 def sdpa_shared_prefix(base, module, query, key, value, attention_mask, *, shared_prefix=None, **kwargs):
@@ -96,7 +98,7 @@ def sdpa_shared_prefix(base, module, query, key, value, attention_mask, *, share
         return base(module, query, key, value, attention_mask, **kwargs)
     kwargs.pop("is_causal", None)
     outputs = []
-    for prompt, (places, real) in zip(shared_prefix.prompts, shared_prefix.branch_places, strict=True):
+    for prompt, (places, real, sees) in zip(shared_prefix.prompts, shared_prefix.branches, strict=True):
         prefix = slice(prompt.start, prompt.start + prompt.prefix)
         if prompt.prefix:
             own = (part[:, :, prefix] for part in (query, key, value))
@@ -108,11 +110,8 @@ def sdpa_shared_prefix(base, module, query, key, value, attention_mask, *, share
                 )
                 for part in (key, value)
             )
-            mask = torch.ones(places.size(1), prompt.prefix + places.size(1), dtype=torch.bool, device=query.device)
-            mask = mask.tril(prompt.prefix)[None, None]
-            branches, _ = base(
-                module, query[0, :, places].transpose(0, 1), keys, values, mask, is_causal=False, **kwargs
-            )
+            queries = query[0, :, places].transpose(0, 1)
+            branches, _ = base(module, queries, keys, values, sees, is_causal=False, **kwargs)
             outputs.append(branches[real][None])
     return torch.cat(outputs, dim=1), None
 

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from trl.trainer.utils import split_pixel_values_by_grid
 
 from .shared_prefix import equal_rows, plain_model
+from .vision_rows import IMAGES, images_by_row
 
-VISION = ("pixel_values", "image_grid_thw")
 TOKENS = ("input_ids", "attention_mask", "mm_token_type_ids")
 
 
@@ -26,7 +25,7 @@ class SharedPrefillMixin:
         """Says, once, why `generate` computes a prompt for each completion where its settings leave no choice."""
         why = None
         if not self.use_vllm:
-            model = plain_model(self.accelerator.unwrap_model(self.model))
+            model = plain_model(self.accelerator, self.model)
             why = needs_its_own_start(model._prepare_generation_config(self.generation_config)[0])
         self.shares_prefill = why is None
         if why is not None and self.accelerator.is_main_process:
@@ -40,7 +39,7 @@ class SharedPrefillMixin:
         if not self.shares_prefill or self.use_vllm or self.use_transformers_continuous_batching:
             return generate(*arguments)
         counts = [len(row or []) for row in images] if images is not None else [0] * len(prompt_ids)
-        with sharing_prompts(plain_model(self.accelerator.unwrap_model(self.model_wrapped)), counts):
+        with sharing_prompts(plain_model(self.accelerator, self.model_wrapped), counts):
             return generate(*arguments)
 
 
@@ -79,7 +78,7 @@ def from_shared_prompts(model, inputs: dict, num_images: list[int]) -> dict:
     Args:
         inputs: input_ids and attention_mask, (batch, length), left-padded; the images' inputs of all rows one after the other; and what else `generate` takes.
     """
-    images = images_of_rows(model, inputs, num_images)
+    images = images_by_row(inputs | {"num_tiles": tiles_of_rows(model, inputs)}, num_images)
     mask = inputs["attention_mask"].bool()
     groups = equal_rows([row[its] for row, its in zip(inputs["input_ids"], mask, strict=True)], images)
     first = [rows[0] for rows in groups]
@@ -98,16 +97,12 @@ def from_shared_prompts(model, inputs: dict, num_images: list[int]) -> dict:
     cache.batch_select_indices(place)
     if getattr(model.model, "rope_deltas", None) is not None:
         model.model.rope_deltas = model.model.rope_deltas[place]
-    return {key: value for key, value in inputs.items() if key not in (*VISION, "mm_token_type_ids")} | {name: cache}
+    return {key: value for key, value in inputs.items() if key not in (*IMAGES, "mm_token_type_ids")} | {name: cache}
 
 
-def images_of_rows(model, inputs: dict, num_images: list[int]) -> list[dict[str, torch.Tensor]]:
-    """Each row's part of the images' inputs; {} for a row without images."""
-    present = {name: inputs[name] for name in VISION if name in inputs}
-    if not present:
-        return [{} for _ in num_images]
-    if "image_grid_thw" not in present:  # one entry for each tile, of which an image may have several
-        tokens = (inputs["input_ids"] == model.config.image_token_id).sum(dim=1)
-        present["num_tiles"] = (tokens // model.config.image_seq_length).tolist()
-    split = split_pixel_values_by_grid(present | {"num_images": num_images})
-    return [{name: split[name][i] for name in VISION if name in split} if n else {} for i, n in enumerate(num_images)]
+def tiles_of_rows(model, inputs: dict) -> list[int] | None:
+    """How many tiles each row's images have, of a family that cuts them into tiles; None for others."""
+    if "image_grid_thw" in inputs or "pixel_values" not in inputs:
+        return None
+    tokens = (inputs["input_ids"] == model.config.image_token_id).sum(dim=1)
+    return (tokens // model.config.image_seq_length).tolist()

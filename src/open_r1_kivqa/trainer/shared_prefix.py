@@ -7,12 +7,9 @@ work. Here rows of one prompt become one (packing.py, prefix_attention.py); log-
 import torch
 from trl.trainer.utils import split_pixel_values_by_grid, split_tensor_dict, unsplit_pixel_values_by_grid
 
-from ..vlm_modules import module_for
 from .packing import Prompt, pack, packs
 from .prefix_attention import use_shared_prefix
-from .vision_rows import DummyRow
-
-IMAGES = ("pixel_values", "image_grid_thw")  # what the models of the families take of an image
+from .vision_rows import IMAGES, images_by_row
 
 
 class SharedPrefixMixin:
@@ -22,10 +19,9 @@ class SharedPrefixMixin:
     keeps_groups = False
 
     def prepare_shared_prefix(self) -> None:
-        """Says, once, why prompts are not shared where they aren't, and warns where rows of one prompt hardly meet."""
+        """Of `self.module`, the family's. Says, once, why prompts are not shared where they aren't, and warns where rows of one prompt hardly meet."""
         models = [self.model] if self.ref_model is None else [self.model, self.ref_model]
-        models = [plain_model(self.accelerator.unwrap_model(model)) for model in models]
-        self.module = module_for(models[0].config)
+        models = [plain_model(self.accelerator, model) for model in models]
         why = None
         if not self.module.shares_prefix:
             why = f"it isn't known to be exact for {self.module.family}"
@@ -71,12 +67,14 @@ class SharedPrefixMixin:
             batch_size: rows of the batch that may be computed at a time; with --shared_prefix_max_tokens that many tokens instead.
         """
         prompts = self._prompts(model, input_ids, attention_mask, logits_to_keep, vision)
-        parts = packs(prompts, self.args.shared_prefix_max_tokens or _stock_tokens(input_ids, batch_size))
-        if sharded := self.needs_dummy_row():  # then every pass is one of all ranks
+        budget = self.args.shared_prefix_max_tokens or _stock_tokens(input_ids, batch_size)
+        parts = packs(prompts, budget)
+        together = self.needs_dummy_row()  # every pass is one of all ranks
+        if together:
             parts = [self._with_image(model, part) for part in parts]
         runs = [pack(part) for part in parts]
         passes = len(runs)
-        if sharded:
+        if together and budget is not None:  # without a budget it is one on each
             passes = int(self.accelerator.gather(torch.tensor([passes], device=input_ids.device)).max())
         logps = torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device)
         entropies = torch.zeros_like(logps) if compute_entropy else None
@@ -95,12 +93,7 @@ class SharedPrefixMixin:
 
     def _prompts(self, model, input_ids, attention_mask, logits_to_keep, vision) -> list[Prompt]:
         """The batch's different prompts in the order of their first rows. Rows share a prompt if tokens and images are equal."""
-        present = {key: value for key, value in vision.items() if value is not None}
-        counts = present.get("num_images") or [0] * len(input_ids)
-        by_row = split_pixel_values_by_grid(present) if sum(counts) else {}
-        images = [
-            {key: by_row[key][i] for key in IMAGES if key in by_row} if count else {} for i, count in enumerate(counts)
-        ]
+        images = images_by_row(vision, vision.get("num_images") or [0] * len(input_ids))
         ids, mask = input_ids[:, :-logits_to_keep], attention_mask[:, :-logits_to_keep].bool()
         prompt_ids = [row[its] for row, its in zip(ids, mask, strict=True)]
         completions = [
@@ -109,9 +102,9 @@ class SharedPrefixMixin:
         ]
         groups = equal_rows(prompt_ids, images)
         first = [rows[0] for rows in groups]
-        types = present.get("mm_token_type_ids")
+        types = vision.get("mm_token_type_ids")
         positions = self.module.positions(
-            plain_model(self.accelerator.unwrap_model(model)),
+            plain_model(self.accelerator, model),
             ids[first],
             mask[first],
             mm_token_type_ids=None if types is None else types[first, : ids.size(1)],
@@ -132,15 +125,11 @@ class SharedPrefixMixin:
         """With a prompt of one small image that nothing continues, where there is no image: every rank runs the vision tower in each pass."""
         if any(prompt.images for prompt in prompts):
             return prompts
-        if self._dummy_row is None:
-            self._dummy_row = DummyRow.of(self.processing_class)
-        device = prompts[0].ids.device
-        tokens = {key: value.to(device) for key, value in self._dummy_row.token_inputs.items()}
-        images = {
-            key: self._dummy_row.image_inputs[key].to(device) for key in IMAGES if key in self._dummy_row.image_inputs
-        }
+        dummy, device = self.dummy_row(), prompts[0].ids.device
+        tokens = {key: value.to(device) for key, value in dummy.token_inputs.items()}
+        images = {key: value.to(device) for key, value in dummy.image_inputs.items() if key in IMAGES}
         positions = self.module.positions(
-            plain_model(self.accelerator.unwrap_model(model)),
+            plain_model(self.accelerator, model),
             tokens["input_ids"],
             tokens["attention_mask"].bool(),
             mm_token_type_ids=tokens.get("mm_token_type_ids"),
@@ -149,8 +138,9 @@ class SharedPrefixMixin:
         return [*prompts, Prompt(tokens["input_ids"][0], positions[:, 0], (), (), images)]
 
 
-def plain_model(model):
-    """The transformers model inside PEFT's, or the model itself."""
+def plain_model(accelerator, model):
+    """The transformers model inside the accelerator's wrappers and PEFT's."""
+    model = accelerator.unwrap_model(model)
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 

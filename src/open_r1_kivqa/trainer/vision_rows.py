@@ -22,6 +22,7 @@ IMAGE_INPUTS = (
     "num_images",
     "num_tiles",
 )
+IMAGES = ("pixel_values", "image_grid_thw")  # of these, what the models of our families take
 # Inputs of shape (batch, length) beside input_ids and attention_mask.
 TOKEN_INPUTS = ("token_type_ids", "mm_token_type_ids")
 
@@ -79,13 +80,30 @@ class DummyRowMixin:
         """Whether a batch without any image needs one more row, since several ranks exchange the tower: under DeepSpeed and FSDP its weights or gradients, and plain DDP waits for every weight's gradient and sends buffers in every pass."""
         return self._is_vlm and self.accelerator.num_processes > 1
 
-    def with_dummy_row(self, token_inputs: dict[str, torch.Tensor], **fill: int) -> dict[str, torch.Tensor]:
-        """The (batch, length) inputs with one row and its image below them. `fill` pads inputs beside the usual ones."""
+    def dummy_row(self) -> DummyRow:
+        """The row, made when first wanted."""
         if self._dummy_row is None:
             self._dummy_row = DummyRow.of(self.processing_class)
-        joined = self._dummy_row.append_to(token_inputs, self._dummy_row.fill(**fill))
-        device = token_inputs["input_ids"].device
-        return {**joined, **{key: value.to(device) for key, value in self._dummy_row.image_inputs.items()}}
+        return self._dummy_row
+
+    def with_dummy_row(self, token_inputs: dict[str, torch.Tensor], **fill: int) -> dict[str, torch.Tensor]:
+        """The (batch, length) inputs with one row and its image below them. `fill` pads inputs beside the usual ones."""
+        dummy, device = self.dummy_row(), token_inputs["input_ids"].device
+        joined = dummy.append_to(token_inputs, dummy.fill(**fill))
+        return {**joined, **{key: value.to(device) for key, value in dummy.image_inputs.items()}}
+
+
+def images_by_row(inputs: dict, num_images: list[int]) -> list[dict[str, torch.Tensor]]:
+    """Each row's part of IMAGES; {} for a row without images.
+
+    Args:
+        inputs: IMAGES of all rows one after the other, and `num_tiles` of each row where an image may have several; entries may be None, others are ignored.
+    """
+    if not sum(num_images):
+        return [{} for _ in num_images]
+    present = {key: inputs[key] for key in (*IMAGES, "num_tiles") if inputs.get(key) is not None}
+    split = split_pixel_values_by_grid(present | {"num_images": num_images})
+    return [{key: split[key][i] for key in IMAGES if key in split} if n else {} for i, n in enumerate(num_images)]
 
 
 def slice_vision(vision: dict, start: int, end: int) -> dict:
