@@ -49,19 +49,22 @@ def conclude(
         training, image_folders: what `baselines` takes.
         conditions: of `read_conditions`.
     """
-    records, samples = merge(folder, jobs), [rows[rows.index_of(id)] for _, id in jobs]
+    # Each row is parsed once, though every setting asks it and the baselines go over them again.
+    parsed = dict(zip(rows.ids, rows, strict=True))
+    records, samples = merge(folder, jobs), [parsed[id] for _, id in jobs]
     sampled = merge(folder, rollout_jobs, ROLLOUTS) if rollout_jobs else []
-    sampled_rows = [rows[rows.index_of(id)] for _, id in rollout_jobs]
+    sampled_rows = [parsed[id] for _, id in rollout_jobs]
     if judge is not None:
         _ask_again(folder, records, samples, sampled, sampled_rows, judge)
 
     summary = summarise(records, seed=seed)
-    summary["unanswered"] = sum(not rows[rows.index_of(id)].answers for id in {id for _, id in jobs})
+    summary["unanswered"] = sum(not parsed[id].answers for id in {id for _, id in jobs})
     normal = [record for record in records if record["setting"] == "normal"]
     wants_passages = kb is not None and level != "none"
     summary["without_passages"] = sum(not record["passages"] for record in normal) if wants_passages else 0
     showing = {"kb": kb, "level": level, "num_passages": num_passages, "seed": seed}
-    for split, scores in baselines(rows, training=training, image_folders=image_folders, **showing).items():
+    of_rules = baselines(list(parsed.values()), training=training, image_folders=image_folders, **showing)
+    for split, scores in of_rules.items():
         summary["splits"][split]["baselines"] = scores
     for split, scores in rollouts.summarise_rollouts(sampled).items():
         summary["splits"][split]["rollouts"] = scores | {"temperature": temperature}
