@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from .errors import InputError
 from .rewards.extraction import completion_text
 
-MOST_OPEN = 1000  # connections that the client keeps at most
 LEAST_PATIENCE = 8  # requests in a row that may fail before an endpoint is given up, or the concurrency if that is more
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds between tries: doubled each time
 LONGEST_TOLD_WAIT = 600.0  # seconds that Retry-After may ask for; who asks for more has failed
@@ -23,7 +22,6 @@ CHECK_SECONDS = 60.0  # for one try of the first small request
 AGAIN = frozenset({408, 409, 425, 429})  # statuses that are tried again, like those from 500 on
 ABOUT_THIS_REQUEST = frozenset({400, 413, 422})  # statuses by which the endpoint shows that it works
 LENGTHS = ("max_tokens", "max_completion_tokens")
-OURS = ("model", "messages", "stream", "n")  # fields of a request that people leave alone
 
 
 class Reply(NamedTuple):
@@ -251,24 +249,3 @@ def seconds_told(retry_after: str | None) -> float | None:
         except ValueError:
             return None
     return max(0.0, seconds) if seconds == seconds else None
-
-
-# Flags
-
-
-def request_fields(flag: str, given: str | None, defaults: dict[str, Any]) -> dict[str, Any]:
-    """`defaults` changed by a JSON object of fields; null takes one out.
-
-    Raises:
-        InputError: no JSON object, or it sets a field of this library's own.
-    """
-    try:
-        fields = {} if given is None else json.loads(given)
-    except ValueError as error:
-        raise InputError(f"--{flag} {given!r} is not JSON ({error}).") from None
-    if not isinstance(fields, dict):
-        raise InputError(f"--{flag} {given!r}: a JSON object is wanted.")
-    for name in OURS:
-        if name in fields:
-            raise InputError(f"--{flag} sets {name!r}, which is this library's own: leave it out.")
-    return {name: value for name, value in {**defaults, **fields}.items() if value is not None}

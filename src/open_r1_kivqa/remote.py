@@ -1,10 +1,15 @@
-"""Flags that name a model behind an address: its base URL, and the environment variable that holds its key. Neither a key nor a password is ever repeated: flags are written into manifests."""
+"""Flags that name a model behind an address: its base URL, the environment variable that holds its key, and more fields of its requests. Neither a key nor a password is ever repeated: flags are written into manifests."""
 
+import json
 import os
 import re
+from typing import Any
 from urllib.parse import urlsplit
 
 from .errors import InputError
+
+MOST_OPEN = 1000  # connections that the client keeps at most
+OURS = ("model", "messages", "stream", "n")  # fields of a request that people leave alone
 
 
 def check_url(flag: str, url: str) -> None:
@@ -40,3 +45,29 @@ def key_named(flag: str, variable: str | None) -> str | None:
             f"The environment variable {variable} holds {len(key)} characters that are no key; put the key into it."
         )
     return key
+
+
+def read_request(flag: str, given: dict | str | None) -> dict[str, Any]:
+    """The fields that a flag adds to each request, {} for None: a JSON object, or what a yaml file made of one. null stays, as it takes a field out.
+
+    Raises:
+        InputError: no JSON object, or it sets a field of this library's own.
+    """
+    if given is None:
+        return {}
+    try:
+        fields = json.loads(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise InputError(f"--{flag} {given!r} is not JSON ({error}).") from None
+    if not isinstance(fields, dict):
+        raise InputError(f"--{flag} {given!r}: a JSON object is wanted.")
+    for name in OURS:
+        if name in fields:
+            raise InputError(f"--{flag} sets {name!r}, which is this library's own: leave it out.")
+    return fields
+
+
+def request_fields(flag: str, given: dict | str | None, defaults: dict[str, Any]) -> dict[str, Any]:
+    """`defaults` changed by the fields of `read_request`; null takes one out."""
+    fields = defaults | read_request(flag, given)
+    return {name: value for name, value in fields.items() if value is not None}

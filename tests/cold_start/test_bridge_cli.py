@@ -344,6 +344,10 @@ def test_rows_of_method_llm_ask_the_judge(make_run, script, capsys):
         asked = len(judge.seen)
         assert run(reward_method="llm", judge_url=judge.url, judge_model="grader") == 0
         assert len(judge.seen) == asked + 1  # its check; the verdicts lie with the answers
+        assert judge.seen[-1]["max_tokens"] == 16
+        without = '{"max_tokens": null}'
+        assert run(reward_method="llm", judge_url=judge.url, judge_model="grader", judge_request=without) == 0
+        assert "max_tokens" not in judge.seen[-1]
         judge.act = lambda number, row: "hm" if "capital of France" not in row["question"] else "correct"
         flags = {"reward_method": "llm", "judge_url": judge.url, "cache": run.folder / "other"}
         assert run(**flags, judge_model="grader") == 1

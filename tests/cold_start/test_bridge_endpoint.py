@@ -14,11 +14,10 @@ from open_r1_kivqa.endpoint import (
     Gate,
     Reply,
     read_reply,
-    request_fields,
     seconds_told,
 )
 from open_r1_kivqa.errors import InputError
-from open_r1_kivqa.remote import check_url, key_named
+from open_r1_kivqa.remote import check_url, key_named, read_request, request_fields
 
 ASK = [{"role": "user", "content": "Hello"}]
 
@@ -203,5 +202,7 @@ def test_a_key_that_is_none(monkeypatch):
 
 
 def test_request_fields():
+    assert read_request("judge_request", '{"a": null}') == read_request("judge_request", {"a": None}) == {"a": None}
+    assert read_request("judge_request", None) == {}
     assert request_fields("mllm_request", None, {"a": 1}) == {"a": 1}
     assert request_fields("mllm_request", '{"a": null, "b": {"c": 2}}', {"a": 1, "d": 3}) == {"b": {"c": 2}, "d": 3}

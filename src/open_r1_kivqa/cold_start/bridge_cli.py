@@ -246,8 +246,8 @@ async def _alone(first, *models) -> None:
 
 def _models(flags: argparse.Namespace, answers, pictures):
     """Both models, and what checks their endpoints: once, however often and from wherever it is awaited."""
-    from ..endpoint import Endpoint, Gate, request_fields
-    from ..remote import key_named
+    from ..endpoint import Endpoint, Gate
+    from ..remote import key_named, request_fields
     from .bridge import Asking
 
     gates = {url: Gate(flags.concurrency) for url in (flags.mllm_url, flags.reasoner_url)}
@@ -285,8 +285,7 @@ def _models(flags: argparse.Namespace, answers, pictures):
 
 def _judge(flags: argparse.Namespace):
     """The judge of rows of method llm, with its verdicts beside the answers; None without --judge_url."""
-    from ..endpoint import request_fields
-    from ..remote import key_named
+    from ..remote import key_named, read_request
     from ..rewards.judge import Judge
 
     if flags.judge_url is None:
@@ -297,7 +296,7 @@ def _judge(flags: argparse.Namespace):
         key=key_named("judge_api_key_env", flags.judge_api_key_env),
         concurrency=flags.concurrency,
         cache=flags.cache,
-        request=request_fields("judge_request", flags.judge_request, {}),
+        request=read_request("judge_request", flags.judge_request),
     )
     judge.check()
     return judge
@@ -319,9 +318,8 @@ def _chosen(numbers: list[int], limit: int | None, seed: int) -> list[int]:
 
 def _check(flags: argparse.Namespace) -> None:
     """InputError for flags that cannot be used, before anything is read; fills in what others decide."""
-    from ..endpoint import MOST_OPEN
     from ..knowledge.context import check_level
-    from ..remote import check_url
+    from ..remote import MOST_OPEN, check_url
     from ..rewards.methods import TASK_METHODS
 
     for name, lowest in (

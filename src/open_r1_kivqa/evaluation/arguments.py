@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from trl import ModelConfig
 
 from ..arguments import VLMModelConfig
-from ..endpoint import MOST_OPEN
 from ..errors import InputError
 from ..flags import flag, refuse_below
-from ..remote import check_url
+from ..remote import MOST_OPEN, check_url
 
 IMAGE_LIMITS = ("min_pixels", "max_pixels", "max_anyres_num")
 SERVER_FLAGS = ("server_api_key_env", "server_concurrency", "server_timeout", "server_retries", "server_request")

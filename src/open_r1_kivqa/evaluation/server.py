@@ -1,14 +1,13 @@
 """A model behind an OpenAI-compatible server, such as `vllm serve`, answers the prompts of an evaluation: the same messages and the same pixels as a model in this process gets."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from functools import lru_cache
 
-from ..endpoint import Endpoint, Gate, Reply, request_fields
+from ..endpoint import Endpoint, Gate, Reply
 from ..errors import InputError
 from ..protocol import picture_url, request_messages, small_request
-from ..remote import key_named
+from ..remote import key_named, request_fields
 from .arguments import EvaluationArguments
 
 REMEMBERED = 64  # encoded pictures kept, as a row's rollouts ask for the same one
@@ -27,11 +26,8 @@ class ServedModel:
     """
 
     def __init__(self, args: EvaluationArguments):
-        given = args.server_request
-        given = json.dumps(given) if isinstance(given, dict) else given
-        self._greedy_fields = request_fields(
-            "server_request", given, {"temperature": 0.0, "max_tokens": args.max_new_tokens, **PLAIN}
-        )
+        defaults = {"temperature": 0.0, "max_tokens": args.max_new_tokens, **PLAIN}
+        self._greedy_fields = request_fields("server_request", args.server_request, defaults)
         if self._greedy_fields.get("temperature") != 0.0 or "seed" in self._greedy_fields:
             raise InputError(
                 "--server_request sets the temperature or the seed, which evaluation sets itself: answers are greedy, and those of --rollouts have --temperature and a seed each."

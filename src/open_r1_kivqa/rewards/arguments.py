@@ -1,17 +1,14 @@
 """Flags of the rewards, for TRL's parser like the others in `arguments.py`: `JudgeArguments` for evaluation, `RewardArguments` for training."""
 
 import dataclasses
-import json
 import math
 import re
 from dataclasses import dataclass
 
 from ..errors import InputError
 from ..flags import flag, refuse_below
-from ..remote import check_url
+from ..remote import MOST_OPEN, check_url, read_request
 
-OURS = ("model", "messages", "stream", "n")  # fields of a request that --judge_request leaves alone
-MOST_OPEN = 1000  # connections that the client keeps at most
 LONGEST_NGRAM = 50
 READ_BY = {
     "cosine": ["length"],
@@ -64,28 +61,12 @@ class JudgeArguments:
         refuse_below(self, 1, "judge_concurrency", "judge_max_answer_chars")
         if self.judge_concurrency > MOST_OPEN:
             raise InputError(f"--judge_concurrency {self.judge_concurrency}: at most {MOST_OPEN} are possible.")
-        self.judge_request = self._read_request()
+        self.judge_request = read_request("judge_request", self.judge_request)
 
     def _refuse_flags_without_judge(self):
         for one in dataclasses.fields(JudgeArguments):
             if getattr(self, one.name) != one.default:
                 raise InputError(f"--{one.name} acts only with a judge: add --judge_url, or leave it out.")
-
-    def _read_request(self) -> dict:
-        fields = self.judge_request
-        if isinstance(fields, str):
-            try:
-                fields = json.loads(fields)
-            except ValueError as error:
-                raise InputError(f"--judge_request {fields!r} is not JSON ({error}).") from error
-        if fields is None:
-            return {}
-        if not isinstance(fields, dict):
-            raise InputError(f"--judge_request {self.judge_request!r}: a JSON object is wanted.")
-        for name in OURS:
-            if name in fields:
-                raise InputError(f"--judge_request sets {name!r}, which is this library's own: leave it out.")
-        return fields
 
 
 @dataclass
