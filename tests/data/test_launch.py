@@ -5,7 +5,7 @@ import sys
 import pytest
 from launch import fork_ranks
 
-from open_r1_kivqa.data.launch import once_per_launch, wait_for_all
+from open_r1_kivqa.data.launch import once_per_launch, own_share, wait_for_all
 
 RANK = """
 import os, sys, time
@@ -33,6 +33,18 @@ if sys.argv[-1] == "group":
     say("sum", int(total))
     torch.distributed.destroy_process_group()  # gloo's threads may abort a process that ends with its group
 """
+
+
+def test_ranks_share_things_out(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert own_share(5) == range(5)
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    shares = []
+    for rank in "012":
+        monkeypatch.setenv("RANK", rank)
+        shares.append((list(own_share(5)), list(own_share(2))))
+    assert shares == [([0], []), ([1, 2], [0]), ([3, 4], [1])]
 
 
 def test_a_single_process_just_works(monkeypatch):

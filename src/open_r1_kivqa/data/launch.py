@@ -48,6 +48,12 @@ def once_per_launch(name: str, work: Callable[[], dict]) -> dict:
     return result
 
 
+def own_share(number: int) -> range:
+    """This rank's run of `number` things; the runs of all ranks follow each other and differ in length by one at most. All of them without torchrun."""
+    rank, ranks = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    return range(number * rank // ranks, number * (rank + 1) // ranks)
+
+
 def wait_for_all(name: str) -> None:
     """Returns on each rank once every rank of the launch has come here; without torchrun at once. Each machine's files must be in a folder that the reader sees.
 

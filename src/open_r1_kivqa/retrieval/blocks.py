@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Iterator
 
-from ..data.launch import once_per_launch, wait_for_all
+from ..data.launch import once_per_launch, own_share, wait_for_all
 from ..errors import InputError
 
 BLOCK = 256  # rows
@@ -35,14 +35,9 @@ class Blocks:
     def __len__(self) -> int:
         return -(-self._rows // BLOCK)
 
-    def own(self) -> range:
-        """This rank's blocks, a run of them."""
-        rank, ranks = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
-        return range(len(self) * rank // ranks, len(self) * (rank + 1) // ranks)
-
     def todo(self) -> list[int]:
-        """Those of `own` that are not there yet."""
-        return [block for block in self.own() if not os.path.exists(self._path(block, "rows"))]
+        """This rank's blocks, a run of them, but those that are there already."""
+        return [block for block in own_share(len(self)) if not os.path.exists(self._path(block, "rows"))]
 
     def rows_of(self, block: int) -> range:
         """Places of a block's rows."""

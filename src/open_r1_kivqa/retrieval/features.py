@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ..data.launch import once_per_launch, wait_for_all
+from ..data.launch import once_per_launch, own_share, wait_for_all
 from ..data.packed import Texts
 from ..errors import InputError
 from .encoders import ImageEncoder, load_batches
@@ -118,8 +118,7 @@ def embed(
     """
     size = encoder.batch_size * max(1, min(BATCHES, len(pictures) // (encoder.batch_size * SHARDS)))
     shards = -(-len(pictures) // size)
-    rank, ranks = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
-    own = range(shards * rank // ranks, shards * (rank + 1) // ranks)
+    own = own_share(shards)
     todo = [shard for shard in own if not os.path.exists(_path(folder, shard))]
     if len(todo) < len(own):
         progress(f"{len(own) - len(todo):,} of {len(own):,} shards were there already")
