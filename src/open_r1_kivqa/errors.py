@@ -1,4 +1,8 @@
-"""The one error of this package that is meant for people."""
+"""The one error of this package that is meant for people, and what a full disk is."""
+
+import errno
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of an OSError: the disk, or what a user may fill of it, is full
 
 
 class InputError(ValueError):

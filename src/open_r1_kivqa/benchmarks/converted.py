@@ -20,7 +20,7 @@ from types import TracebackType
 from .. import __version__
 from ..data.row_checks import answer_problem
 from ..data.samples import Sample, parse_row
-from ..errors import InputError
+from ..errors import NO_ROOM, InputError
 from .counts import Counts
 
 __all__ = ["Counts", "RowsFile", "check_row", "file_identity"]
@@ -209,7 +209,7 @@ class RowsFile:
             os.remove(path)
 
     def _unwritable(self, error: OSError) -> InputError:
-        self._full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+        self._full = error.errno in (*NO_ROOM, errno.EIO)
         if self._full:
             return InputError(
                 f"--output {self.path} cannot be written further ({error.strerror}); make room and start the same command again, it goes on after {self._safe:,} items."

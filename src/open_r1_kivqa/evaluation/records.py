@@ -4,7 +4,6 @@ While an evaluation runs, each rank appends to its own `<name>.rank<N>.jsonl`; a
 is the same however many ranks wrote it. A record is found again by its job: (setting, row id).
 """
 
-import errno
 import json
 import os
 import tempfile
@@ -12,7 +11,7 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import NO_ROOM, InputError
 from ..manifest import differences, read_manifest, refuse_unusable_folder
 
 NAMES = PREDICTIONS, ROLLOUTS = "predictions", "rollouts"
@@ -25,9 +24,6 @@ MEASURED += ("copy", "prompt_hash", "gold_rank", "gold_position")
 # What may differ between the runs that fill one folder: it changes the pace, not the answers.
 PACE = ("world_size", "devices", "git.", "flags.batch_size", "flags.overwrite", "flags.conditions", "flags.server_url")
 PACE += ("flags.server_api_key_env", "flags.server_concurrency", "flags.server_timeout", "flags.server_retries")
-
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager

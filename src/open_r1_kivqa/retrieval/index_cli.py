@@ -5,17 +5,15 @@ Exit code 0 if the index was written or is there already, 2 if something given c
 """
 
 import argparse
-import errno
 import os
 import time
 from collections.abc import Callable
 
-from ..errors import InputError
+from ..errors import NO_ROOM, InputError
 from .kinds import EF_SEARCH, KINDS, PRECISIONS, PROBES
 
 DTYPES = ("float32", "float16", "bfloat16")
 BATCH_SIZE = 64
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -148,6 +146,7 @@ def _check(flags: argparse.Namespace) -> None:
 
 def _embed(flags: argparse.Namespace, encoder, say: Callable[[str], None]) -> None:
     """Embeds the pictures and builds the index. Every rank of a launch runs it."""
+    from ..data.jsonl import split_paths
     from ..data.launch import once_per_launch
     from ..knowledge.base import KnowledgeBase
     from .building import check_room
@@ -158,7 +157,7 @@ def _embed(flags: argparse.Namespace, encoder, say: Callable[[str], None]) -> No
 
     def begin() -> dict:
         kb = KnowledgeBase.open(flags.knowledge_base)
-        pictures = find_pictures(kb, _folders(flags))
+        pictures = find_pictures(kb, split_paths(flags.image_folders))
         say(f"{len(pictures):,} pictures of {len(kb):,} articles found")
         if pictures.unlisted:
             say(f"{pictures.unlisted:,} articles name no picture")
@@ -216,6 +215,7 @@ def _refuse_unsaved(flags: argparse.Namespace) -> None:
 def _import(flags: argparse.Namespace, encoder, say: Callable[[str], None]) -> dict:
     """Builds the index from vectors that others computed."""
     from ..data.cache import content_hash
+    from ..data.jsonl import split_paths
     from ..knowledge.base import KnowledgeBase
     from ..knowledge.titles import Titles, read_redirects
     from .building import check_room
@@ -224,7 +224,7 @@ def _import(flags: argparse.Namespace, encoder, say: Callable[[str], None]) -> d
 
     source = flags.features or flags.echosight
     kb = KnowledgeBase.open(flags.knowledge_base)
-    folders = picture_folders(kb, _folders(flags))
+    folders = picture_folders(kb, split_paths(flags.image_folders))
     array = read_features(source) if flags.features else read_echosight(source)
     names = read_ids(flags.ids)
     say(f"{len(array):,} vectors of {array.shape[1]} numbers read, {len(names):,} ids")
@@ -320,7 +320,3 @@ def _is_there(flags: argparse.Namespace, kb, identity: dict, say) -> bool:
     else:
         say(f"{flags.output} is there already, built from the same; --overwrite builds it again")
     return True
-
-
-def _folders(flags: argparse.Namespace) -> list[str]:
-    return [folder for folder in flags.image_folders.split(":") if folder]
