@@ -32,7 +32,6 @@ def commands(page: str) -> list[list[str]]:
 def downloads(tmp_path, monkeypatch):
     """The files that the page's commands name, with an item or two in each."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
     for folder in ("coco", "images/color", "images/logo", "annotations"):
         (tmp_path / folder).mkdir(parents=True)
         Image.new("RGB", (100, 80)).save(tmp_path / folder / "a.png")
@@ -65,7 +64,6 @@ def test_flags_of_the_evaluations_are_flags(tmp_path):
 def kivqa_downloads(tmp_path, monkeypatch):
     """The files that the commands of the page on knowledge-based benchmarks name."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
     data = write_images(tmp_path / "pictures")
     # Species and landmarks where the page has them: inat/val/<category>/…, landmarks/train/a/b/c/…; the training set is the validation set again.
     shutil.copytree(data / "inat", tmp_path / "data" / "inat")

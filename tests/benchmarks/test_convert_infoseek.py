@@ -28,11 +28,6 @@ from open_r1_kivqa.rewards.official import OFFICIAL
 ROWS = [row for row in lines_of(DATA / "eval.jsonl") if row["split"] != "maps"]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
-
-
 def kb_of(tmp_path, published, *flags) -> str:
     assert main(["convert", "kb", "--input", published, "--output", str(tmp_path / "kb.jsonl"), *flags]) == 0
     return str(tmp_path / "kb.jsonl")

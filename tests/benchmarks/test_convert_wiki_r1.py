@@ -19,11 +19,6 @@ URLS = {article["key"]: url_of(article) for article in countries()}
 PLACES = {article["key"]: [part["id"] for part in article["sections"]] for article in countries()}
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
-
-
 def passage(key: str) -> str:
     """A passage of the Factbook as the converted knowledge base has it."""
     article, _, section = key.partition("#")

@@ -30,11 +30,6 @@ from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.rewards.methods import score
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
 @pytest.fixture
 def folder(tmp_path):
     """val.csv, images/inat, images/landmarks, images/val.json and kb.jsonl."""

@@ -15,11 +15,6 @@ ROWS = [row for row in lines_of(DATA / "eval.jsonl") if row["split"] != "maps"][
 COLUMNS = "data_id question answer dataset_image_ids dataset_name question_type wikipedia_url wikipedia_title encyclopedic_vqa_split"
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
-
-
 def write_csv(path, rows):
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS.split())

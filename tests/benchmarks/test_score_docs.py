@@ -17,7 +17,6 @@ PAGE = (Path(__file__).parents[2] / "docs" / "scores.md").read_text(encoding="ut
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     infoseek_files(tmp_path)
     infoseek_predictions(tmp_path / "infoseek_predictions.jsonl")

@@ -7,11 +7,6 @@ from pytest import approx
 from scoring import ALL, EVQA, SINGLE_HOP, evqa_file, evqa_predictions, kivqa_score, lines, predictions, scored
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
 @pytest.fixture
 def flags(tmp_path):
     return ["evqa", "--references", evqa_file(tmp_path / "test.csv")]

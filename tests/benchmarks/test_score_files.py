@@ -22,11 +22,6 @@ from open_r1_kivqa.benchmarks.score_files import Matching, Predictions, Verdicts
 from open_r1_kivqa.errors import InputError
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
 @pytest.fixture
 def flags(tmp_path):
     return ["infoseek", *infoseek_files(tmp_path)]

@@ -22,8 +22,7 @@ from scoring import (
 
 
 @pytest.fixture
-def flags(tmp_path, monkeypatch):
-    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
+def flags(tmp_path):
     return ["infoseek", *infoseek_files(tmp_path)]
 
 

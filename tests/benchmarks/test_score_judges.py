@@ -101,8 +101,7 @@ def test_a_candidate_cannot_spell_tokens(bem):
         assert pieces[first - 1] == BEM_WORDS.index("[SEP]")
 
 
-def test_it_judges_predictions(bem, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
+def test_it_judges_predictions(bem, tmp_path, capsys):
     words = ["evqa", "--references", evqa_file(tmp_path / "test.csv"), "--judge", f"bem:{bem}"]
     result = scored(capsys, *words, "--predictions", evqa_predictions(tmp_path / "p.jsonl"))
     left = [(i, row) for i, row in enumerate(EVQA) if not row[4]]

@@ -13,11 +13,6 @@ from scoring import kivqa_score, lines, predictions, scored
 from open_r1_kivqa.demo import EVAL
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
 def row(id, answers, split="", kind="", method=None, question="Where is it?", **more):
     one = {"id": id, "conversations": [{"from": "human", "value": question}], "answers": answers}
     one |= {"split": split, "question_type": kind} | ({"accu_reward_method": method} if method else {}) | more

@@ -24,9 +24,8 @@ ITEM = {
 
 
 @pytest.fixture(autouse=True)
-def images(tmp_path, tmp_path_factory, monkeypatch):
+def images(tmp_path):
     """Two pictures whose names differ in the ending only."""
-    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path_factory.mktemp("cache")))
     (tmp_path / "images").mkdir()
     for flag, ending in zip(sorted(FLAGS.glob("*.jpg")), ("jpg", "png"), strict=False):
         shutil.copy(flag, tmp_path / "images" / f"512px-Jackie_Wilson.{ending}")

@@ -23,7 +23,6 @@ def item(question="<image>What?", answer="cat", **fields):
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KIVQA_CACHE", str(tmp_path / "cache"))
     for name in ("one/a.png", "one/b.png", "two/a.png", "two/deep/c.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (100, 80)).save(tmp_path / name)
