@@ -9,25 +9,19 @@ the same allocations in float32, without flash attention. The last line is one J
 """
 
 import argparse
-import json
-import tempfile
 from pathlib import Path
 
-from grpo_bench import add_flags, device_name, load, make_batch, make_trainer
+from grpo_bench import device_name, load, make_batch, make_trainer, run
 from shared_prefix import peak_memory
 
 LENGTHS = (512, 1536)  # tokens of the two prompts measured
 SLACK = 0.9  # of the card: the allocator's fragments, and what other libraries take
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_flags(parser, prompt=1000, completion=256, group=8, model="small")
+def add_card(parser: argparse.ArgumentParser) -> None:
+    """The flags of the card."""
     parser.add_argument("--card", type=float, default=80, help="GiB of the card (default: %(default)s)")
     parser.add_argument("--ranks", type=int, default=8, help="GPUs that share the states (default: %(default)s)")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(fit(Path(folder), arguments)))
 
 
 def fit(folder: Path, shape: argparse.Namespace) -> dict:
@@ -65,4 +59,4 @@ def fit(folder: Path, shape: argparse.Namespace) -> dict:
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, fit, add_card, prompt=1000, completion=256, group=8, model="small")

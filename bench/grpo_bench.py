@@ -4,7 +4,10 @@ Models: `tiny` (the demo's), `small` (30 million parameters), `3b` (Qwen2.5-VL-3
 """
 
 import argparse
+import json
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -44,6 +47,43 @@ SIZE_3B = {
 SIZE_3B_VISION = {"depth": 32, "hidden_size": 1280, "num_heads": 16, "intermediate_size": 3420, "out_hidden_size": 2048}
 SIZE_3B_VISION |= {"fullatt_block_indexes": [7, 15, 23, 31], "window_size": 112}
 SIZES = {"small": (SMALL, SMALL_VISION), "3b": (SIZE_3B, SIZE_3B_VISION)}
+
+
+def run(doc: str, measure: Callable[[Path, argparse.Namespace], dict], more=lambda parser: None, **defaults) -> None:
+    """A bench from its flags to the line it prints.
+
+    Args:
+        doc: the bench's docstring. measure: gets a folder for what it writes, and the flags. more: adds flags of its own. defaults: of `add_flags`.
+    """
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_flags(parser, **defaults)
+    more(parser)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        print(json.dumps(measure(Path(folder), arguments)))
+
+
+def described(shape: argparse.Namespace) -> dict:
+    """What was measured, and on what."""
+    names = ("prompt", "completion", "group", "prompts")
+    return {"model": shape.model, "device": device_name(), **{name: getattr(shape, name) for name in names}}
+
+
+def training_flags(folder: Path, shape: argparse.Namespace) -> dict:
+    """Flags of TRL's trainer and ours for a batch of the shape's completions: bf16 and checkpointing on a GPU, float32 on a CPU."""
+    return {
+        "output_dir": str(folder / "run"),
+        "per_device_train_batch_size": shape.prompts * shape.group,
+        "gradient_accumulation_steps": 1,
+        "num_generations": shape.group,
+        "max_completion_length": shape.completion,
+        "bf16": torch.cuda.is_available(),
+        "use_cpu": not torch.cuda.is_available(),
+        "gradient_checkpointing": torch.cuda.is_available(),
+        "report_to": "none",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+    }
 
 
 def add_flags(parser: argparse.ArgumentParser, *, prompt: int, completion: int, group: int, model: str) -> None:
@@ -101,27 +141,13 @@ def device_name() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{torch.get_num_threads()} CPU threads"
 
 
-def make_trainer(model, processor, folder: Path, shape: argparse.Namespace, **options) -> VLMGRPOTrainer:
+def make_trainer(model, processor, folder: Path, shape: argparse.Namespace) -> VLMGRPOTrainer:
     """A trainer on the embedded questions, for a batch of the shape's prompts and completions."""
-    args = VLMGRPOConfig(
-        output_dir=str(folder),
-        per_device_train_batch_size=shape.prompts * shape.group,
-        num_generations=shape.group,
-        max_completion_length=shape.completion,
-        gradient_accumulation_steps=1,
-        bf16=torch.cuda.is_available(),
-        use_cpu=not torch.cuda.is_available(),
-        gradient_checkpointing=torch.cuda.is_available(),
-        report_to="none",
-        save_strategy="no",
-        disable_tqdm=True,
-        **options,
-    )
     rows = Rows.open([demo.TRAIN], [demo.IMAGES], None)
     return VLMGRPOTrainer(
         model,
         load_reward_functions(["format", "length"]),
-        args,
+        VLMGRPOConfig(**training_flags(folder, shape)),
         rollout=Rollout(rows=rows, template=load_template("default"), seed=0),
         processing_class=processor,
     )

@@ -9,20 +9,10 @@ Both make the same completions, greedily, without an end before the last token, 
 """
 
 import argparse
-import json
-import tempfile
 from pathlib import Path
 
 import torch
-from grpo_bench import add_flags, device_name, load, make_batch, make_trainer, seconds
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_flags(parser, prompt=2000, completion=32, group=8, model="small")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measure(Path(folder), arguments)))
+from grpo_bench import described, load, make_batch, make_trainer, run, seconds
 
 
 def measure(folder: Path, shape: argparse.Namespace) -> dict:
@@ -43,12 +33,7 @@ def measure(folder: Path, shape: argparse.Namespace) -> dict:
     ours, stock = torch.tensor(generate(True)), torch.tensor(generate(False))
     times = {shares: seconds(lambda shares=shares: generate(shares), shape.repeats) for shares in (False, True)}
     return {
-        "model": shape.model,
-        "device": device_name(),
-        "prompt": shape.prompt,
-        "completion": shape.completion,
-        "group": shape.group,
-        "prompts": shape.prompts,
+        **described(shape),
         "stock_s": round(times[False], 3),
         "ours_s": round(times[True], 3),
         "speedup": round(times[False] / times[True], 2),
@@ -58,4 +43,4 @@ def measure(folder: Path, shape: argparse.Namespace) -> dict:
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, measure, prompt=2000, completion=32, group=8, model="small")

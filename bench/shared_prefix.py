@@ -1,7 +1,7 @@
 """Log-probs and the loss's backward pass with the prompt computed once per group, against stock TRL: `python bench/shared_prefix.py --prompt 2000 --completion 64 --group 8`.
 
 Both work on the same batch (one image a prompt) with the same model in one process; the stock pass is GRPOTrainer's own method. The last line is one JSON object:
-  model, parameters, device, prompt, completion, group, prompts, image_tokens
+  model, device, prompt, completion, group, prompts, parameters, image_tokens
   stock_logps_s, stock_loss_backward_s   seconds of the stock pass: without gradients, and with entropies and backward
   speedup_logps, speedup_loss_backward   stock seconds / ours
   bound                what the number of tokens allows: group · (prompt + completion) / (prompt + group · completion)
@@ -13,23 +13,13 @@ Both work on the same batch (one image a prompt) with the same model in one proc
 """
 
 import argparse
-import json
-import tempfile
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import torch
-from grpo_bench import add_flags, device_name, load, make_batch, make_trainer, seconds
+from grpo_bench import described, load, make_batch, make_trainer, run, seconds
 from trl import GRPOTrainer
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_flags(parser, prompt=2000, completion=64, group=8, model="small")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measure(Path(folder), arguments)))
 
 
 def measure(folder: Path, shape: argparse.Namespace) -> dict:
@@ -39,17 +29,17 @@ def measure(folder: Path, shape: argparse.Namespace) -> dict:
     ours = trainer._get_per_token_logps_and_entropies
     stock = partial(GRPOTrainer._get_per_token_logps_and_entropies, trainer)
 
-    def logps(run):
+    def logps(way):
         with torch.no_grad():
-            return run(trainer.model_wrapped, **batch)[0]
+            return way(trainer.model_wrapped, **batch)[0]
 
-    def loss_backward(run):
+    def loss_backward(way):
         trainer.model.zero_grad()
-        values, entropies, _ = run(trainer.model_wrapped, **batch, compute_entropy=True)
+        values, entropies, _ = way(trainer.model_wrapped, **batch, compute_entropy=True)
         (-values.mean() - 0.01 * entropies.mean()).backward()
 
-    def gradients(run):
-        loss_backward(run)
+    def gradients(way):
+        loss_backward(way)
         return {name: one.grad.clone() for name, one in trainer.model.named_parameters() if one.grad is not None}
 
     difference = (logps(ours) - logps(stock)).abs().max().item()
@@ -58,29 +48,23 @@ def measure(folder: Path, shape: argparse.Namespace) -> dict:
     relative = (error / torch.cat([one.flatten() for one in wanted.values()]).norm()).item()
     del got, wanted
 
-    # Ours first: on a CPU the process's peak never falls again.
-    peaks = {name: peak_memory(lambda run=run: loss_backward(run)) for name, run in (("ours", ours), ("stock", stock))}
+    peaks = {name: peak_memory(lambda way=way: loss_backward(way)) for name, way in (("ours", ours), ("stock", stock))}
     times = {
-        (name, what): seconds(lambda run=run, work=work: work(run), shape.repeats)
+        (name, what): seconds(lambda way=way, work=work: work(way), shape.repeats)
         for what, work in (("logps", logps), ("loss", loss_backward))
-        for name, run in (("stock", stock), ("ours", ours))
+        for name, way in (("stock", stock), ("ours", ours))
     }
-    with compact_head(trainer.model):
+    with compact_head():
         bare = {
-            name: seconds(lambda run=run: loss_backward(run), shape.repeats)
-            for name, run in (("stock", stock), ("ours", ours))
+            name: seconds(lambda way=way: loss_backward(way), shape.repeats)
+            for name, way in (("stock", stock), ("ours", ours))
         }
     tokens = shape.prompt + shape.group * shape.completion
     stock_tokens = shape.group * (shape.prompt + shape.completion)
     speedup = times["stock", "loss"] / times["ours", "loss"]
     return {
-        "model": shape.model,
+        **described(shape),
         "parameters": sum(one.numel() for one in model.parameters()),
-        "device": device_name(),
-        "prompt": shape.prompt,
-        "completion": shape.completion,
-        "group": shape.group,
-        "prompts": shape.prompts,
         "image_tokens": int((batch["input_ids"][0] == model.config.image_token_id).sum()),
         "stock_logps_s": round(times["stock", "logps"], 3),
         "stock_loss_backward_s": round(times["stock", "loss"], 3),
@@ -114,7 +98,7 @@ def peak_memory(work) -> int:
 
 
 @contextmanager
-def compact_head(model):
+def compact_head():
     """The output layer scores only the positions that are wanted, as on a GPU."""
     from trl.trainer import utils
 
@@ -127,4 +111,4 @@ def compact_head(model):
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, measure, prompt=2000, completion=64, group=8, model="small")

@@ -11,13 +11,12 @@ one JSON object:
 import argparse
 import json
 import random
-import tempfile
 import time
 from pathlib import Path
 
 import torch
 from datasets import Dataset
-from grpo_bench import PICTURE, add_flags, device_name, load
+from grpo_bench import PICTURE, described, load, run, training_flags
 from PIL import Image
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
@@ -46,14 +45,6 @@ class Clock(TrainerCallback):
         self.seconds.append(time.perf_counter() - self.start)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_flags(parser, prompt=2000, completion=64, group=8, model="small")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measure(Path(folder), arguments)))
-
-
 def letters(prompts, completions, **kwargs):
     """A reward that varies within a group."""
     return [(sum(map(ord, completion[0]["content"])) % 17) / 17 for completion in completions]
@@ -65,23 +56,12 @@ def measure(folder: Path, shape: argparse.Namespace) -> dict:
     model.save_pretrained(checkpoint)
     processor.save_pretrained(checkpoint)
     rows = write_rows(folder, shape, processor)
-    options = {
-        "output_dir": str(folder / "run"),
-        "per_device_train_batch_size": shape.prompts * shape.group,
-        "gradient_accumulation_steps": 1,
-        "num_generations": shape.group,
-        "max_completion_length": shape.completion,
+    options = training_flags(folder, shape) | {
         "generation_kwargs": {"min_new_tokens": shape.completion},
         "beta": 0.1,
         "max_steps": 1 + shape.repeats,
         "logging_steps": 1,
         "shuffle_dataset": False,
-        "bf16": torch.cuda.is_available(),
-        "use_cpu": not torch.cuda.is_available(),
-        "gradient_checkpointing": torch.cuda.is_available(),
-        "report_to": "none",
-        "save_strategy": "no",
-        "disable_tqdm": True,
         "seed": 3,
     }
 
@@ -108,12 +88,7 @@ def measure(folder: Path, shape: argparse.Namespace) -> dict:
         losses[name] = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
         del trainer
     return {
-        "model": shape.model,
-        "device": device_name(),
-        "prompt": shape.prompt,
-        "completion": shape.completion,
-        "group": shape.group,
-        "prompts": shape.prompts,
+        **described(shape),
         "stock_s": round(times["stock"], 3),
         "ours_s": round(times["ours"], 3),
         "speedup": round(times["stock"] / times["ours"], 2),
@@ -155,4 +130,4 @@ def as_dataset_row(prompt: list[dict]) -> dict:
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, measure, prompt=2000, completion=64, group=8, model="small")
