@@ -10,11 +10,15 @@ import pytest
 from PIL import Image
 
 from open_r1_kivqa.cli import main
+from open_r1_kivqa.data.samples import parse_row
+from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.knowledge.base import KnowledgeBase
 from open_r1_kivqa.retrieval import blocks
 from open_r1_kivqa.retrieval.building import build_index
 from open_r1_kivqa.retrieval.candidates import Retriever
 from open_r1_kivqa.retrieval.encoders import load_image_encoder
+from open_r1_kivqa.retrieval.sources import same_picture
+from open_r1_kivqa.retrieval.topk import Retrieved
 from open_r1_kivqa.retrieval.vectors import ArrayVectors
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 60), "blue": (30, 60, 220)}
@@ -138,6 +142,16 @@ def test_a_question_with_several_images_counts_the_best(world):
     rows = [question("1", ["grey.png", "blue.png"]), question("2", ["blue.png"])]
     two, one = world.run(rows, "--visual_weight", "1")[0]
     assert two["candidates"][0] == one["candidates"][0] == "blue#habitat"
+
+
+def test_pictures_that_are_no_list_are_told(world):
+    """An index of imported vectors was built without a look at them."""
+    path = world.folder / "kb.jsonl"
+    path.write_text(path.read_text().replace('["kb/red.png"]', '"kb/red.png"'))
+    kb = KnowledgeBase.open(str(path))
+    sample = parse_row(question("1", "red.png"), image_folder=str(world.images), reward_method="", source="rows:1")
+    with pytest.raises(InputError, match="kb.jsonl: `images` must be a list of paths, not 'kb/red.png'"):
+        same_picture(sample, Retrieved(articles=("red",), visual=(1.0,)), kb, [str(world.images)])
 
 
 def test_the_same_picture_in_question_and_knowledge_base_is_counted(world, capsys):
