@@ -148,10 +148,11 @@ def compare_kept(
     if not finished:
         return
     from open_r1_kivqa.evaluation.kept import refuse_changed_prompts
-    from open_r1_kivqa.evaluation.processors import tokenizer_of
-    from open_r1_kivqa.recipe import passage_options
+    from open_r1_kivqa.recipe import passage_options, processor_of
 
-    options = passage_options(data_args, tokenizer_of(model_args, args) if data_args.max_passage_tokens else None)
+    counts = data_args.max_passage_tokens is not None
+    tokenizer = processor_of(model_args, args.adapter_name_or_path).tokenizer if counts else None
+    options = passage_options(data_args, tokenizer)
     kept = [(job, record["prompt_hash"]) for job, record in finished]
     compared, number = refuse_changed_prompts(Path(args.output_dir), kept, rows, **prompting, **options)
     if compared < number:
@@ -180,7 +181,6 @@ def answer(
     from rich.progress import Progress
 
     from open_r1_kivqa.evaluation.predict import predict
-    from open_r1_kivqa.evaluation.processors import processor_beside_server
     from open_r1_kivqa.evaluation.records import ROLLOUTS, RankFile
     from open_r1_kivqa.evaluation.rollouts import roll_out
     from open_r1_kivqa.recipe import passage_options
@@ -247,6 +247,20 @@ def load(model_args: VLMModelConfig, args: EvaluationArguments):
         return sampled(model, processor, prompts, seeds=seeds, temperature=args.temperature, **size)
 
     return most_likely, drawn, BoxScale(module, processor), processor.tokenizer
+
+
+def processor_beside_server(model_args: VLMModelConfig):
+    """What the boxes of a model behind a server mean, and its tokenizer, by the processor in --model_name_or_path; None and None without it."""
+    from open_r1_kivqa.recipe import processor_of
+    from open_r1_kivqa.vlm_modules import module_for
+    from open_r1_kivqa.vlm_modules.boxes import BoxScale
+    from open_r1_kivqa.vlm_modules.loading import load_config
+
+    path = model_args.model_name_or_path
+    if not path:
+        return None, None
+    processor = processor_of(model_args)
+    return BoxScale(module_for(load_config(path, revision=model_args.model_revision)), processor), processor.tokenizer
 
 
 def server_before_the_rows(rows, model_args: VLMModelConfig, args: EvaluationArguments):

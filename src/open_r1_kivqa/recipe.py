@@ -118,7 +118,7 @@ def before_the_model(data_args: DataArguments, model_args: VLMModelConfig, args,
     refuse_too_few_rows(rows, args)
     if getattr(args, "use_vllm", False) and args.vllm_mode == "server":
         once_per_launch("vllm server", lambda: wait_for_server(args) or {})
-    tokenizer = None if data_args.max_passage_tokens is None else _load_processor(model_args).tokenizer
+    tokenizer = None if data_args.max_passage_tokens is None else processor_of(model_args).tokenizer
     prompting = {
         "template": load_template(data_args.task_type),
         "system_prompt": data_args.system_prompt,
@@ -139,7 +139,7 @@ def load_model_and_processor(
     Args:
         adapter: folder of a LoRA adapter, whose own processor is taken if it has one, since its image limits are those of its training. The adapter itself isn't loaded.
     """
-    processor = _load_processor(model_args, adapter)
+    processor = processor_of(model_args, adapter)
     model = load_model(
         model_args.model_name_or_path,
         dtype=model_args.dtype if model_args.dtype == "auto" else getattr(torch, model_args.dtype),
@@ -153,7 +153,8 @@ def load_model_and_processor(
     return model, module, processor
 
 
-def _load_processor(model_args: VLMModelConfig, adapter: str | None = None):
+def processor_of(model_args: VLMModelConfig, adapter: str | None = None):
+    """The processor of the model that the flags name, without the model; `adapter` as for `load_model_and_processor`."""
     return load_processor(
         adapter if adapter and has_processor(adapter) else model_args.model_name_or_path,
         config_of=model_args.model_name_or_path,
