@@ -13,7 +13,7 @@ from trl import GRPOConfig, ModelConfig, SFTConfig
 from .data.jsonl import split_paths
 from .data.samples import refuse_reserved
 from .errors import InputError
-from .flags import flag, refuse_below
+from .flags import flag, refuse_below, refuse_unfit_passages
 from .knowledge.context import check_level
 from .rewards.methods import TASK_METHODS
 from .schedule import Stage, longest_completion, parse_stages, refuse_unfit_stages, total_steps
@@ -95,13 +95,7 @@ class DataArguments:
             raise InputError(
                 f"--num_passages {self.num_passages}: at least 1 is wanted; use --context_level none to show no passage."
             )
-        refuse_below(self, 1, "max_passage_tokens")
-        refuse_below(self, 0, "passage_images")
-        for name in ("max_passage_tokens", "passage_images"):
-            if getattr(self, name) and not self.knowledge_base:
-                raise InputError(
-                    f"--{name} acts on passages, and without --knowledge_base there are none: leave it out."
-                )
+        refuse_unfit_passages(self)
         check_level(self.context_level, "--context_level")
         refuse_reserved(self.system_prompt or "", "--system_prompt")
         if self.task_type is None:

@@ -18,3 +18,12 @@ def refuse_below(config, lowest: float, *names: str) -> None:
         value = getattr(config, name)
         if value is not None and not value >= lowest:
             raise InputError(f"--{name} {value}: at least {lowest} is wanted.")
+
+
+def refuse_unfit_passages(config) -> None:
+    """InputError for --max_passage_tokens or --passage_images that is too low, or acts on nothing since there is no --knowledge_base."""
+    refuse_below(config, 1, "max_passage_tokens")
+    refuse_below(config, 0, "passage_images")
+    for name in ("max_passage_tokens", "passage_images"):
+        if getattr(config, name) and not config.knowledge_base:
+            raise InputError(f"--{name} acts on passages, and without --knowledge_base there are none: leave it out.")

@@ -255,6 +255,7 @@ def test_a_question_from_stdin_and_a_server_that_breaks_off(capsys, monkeypatch)
         (["--passages", "fr#capital"], "--passages needs the knowledge base"),
         (["--temperature", "-1"], "--temperature -1.0: 0 (always"),
         (["--num_passages", "0"], "--num_passages 0: at least 1 is wanted"),
+        (["--passage_images", "-1"], "--passage_images -1: at least 0 is wanted"),
         (["--url", "vllm"], "start `vllm serve MODEL`"),
         (["--url", "http://x/v1", "--dtype", "auto"], "--dtype has no effect with --url"),
         (["--api_key_env", "KEY"], "--api_key_env has no effect without --url"),

@@ -34,6 +34,8 @@ WRONG = [
     ({"reasoner_request": '{"stream": true}'}, "--reasoner_request sets 'stream'"),
     ({"concurrency": 0}, "--concurrency 0: at least 1"),
     ({"concurrency": 1001}, "at most 1000"),
+    ({"passage_images": -1}, "--passage_images -1: at least 0"),
+    ({"max_passage_tokens": 0}, "--max_passage_tokens 0: at least 1"),
     ({"timeout": 0}, "--timeout 0: seconds above 0"),
     ({"timeout": "nan"}, "--timeout nan: seconds above 0"),
     ({"min_score": 0}, "--min_score 0: a number between 0 and 1"),

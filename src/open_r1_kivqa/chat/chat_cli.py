@@ -8,6 +8,7 @@ import contextlib
 import sys
 
 from ..errors import InputError
+from ..flags import refuse_below, refuse_unfit_passages
 
 STOPPED_BY_HAND = 130  # exit code, as shells have it for Ctrl-C
 # Flags that act on one side only: with a model in this process, or with a server.
@@ -163,19 +164,14 @@ def refuse(flags: argparse.Namespace) -> None:
             raise InputError(f"--{name} needs the knowledge base that it is found in: add --knowledge_base.")
     if flags.max_passage_tokens is not None and flags.url:
         raise InputError("--max_passage_tokens needs the model's tokenizer, which a server doesn't show: leave it out.")
-    if flags.max_passage_tokens is not None and flags.max_passage_tokens < 1:
-        raise InputError(f"--max_passage_tokens {flags.max_passage_tokens}: at least 1 is wanted.")
-    for name in ("max_passage_tokens", "passage_images"):
-        if getattr(flags, name) and not flags.knowledge_base:
-            raise InputError(f"--{name} acts on passages, and without --knowledge_base there are none: leave it out.")
+    refuse_unfit_passages(flags)
     if flags.image_folders and not flags.passage_images:
         raise InputError(
             "--image_folders says where --passage_images finds its pictures, and that is not given: add it, or leave both out."
         )
     if flags.knowledge_base and flags.question is not None and flags.passages is None and flags.entity is None:
         raise InputError("--knowledge_base shows nothing by itself: add --passages or --entity.")
-    if flags.num_passages < 1:
-        raise InputError(f"--num_passages {flags.num_passages}: at least 1 is wanted.")
+    refuse_below(flags, 1, "num_passages")
     for name in ("question", "system_prompt", "passages", "entity"):
         if any(
             "\ud800" <= char <= "\udfff" for char in getattr(flags, name) or ""

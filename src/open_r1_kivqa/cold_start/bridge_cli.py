@@ -318,16 +318,13 @@ def _chosen(numbers: list[int], limit: int | None, seed: int) -> list[int]:
 
 def _check(flags: argparse.Namespace) -> None:
     """InputError for flags that cannot be used, before anything is read; fills in what others decide."""
+    from ..flags import refuse_below, refuse_unfit_passages
     from ..knowledge.context import check_level
     from ..remote import MOST_OPEN, check_url
     from ..rewards.methods import TASK_METHODS
 
-    for name, lowest in (
-        ("concurrency", 1), ("retries", 0), ("attempts", 1), ("max_image_pixels", 1), ("num_passages", 1), ("limit", 1)
-    ):  # fmt: skip
-        value = getattr(flags, name)
-        if value is not None and value < lowest:
-            raise InputError(f"--{name} {value}: at least {lowest} is wanted.")
+    refuse_below(flags, 1, "concurrency", "attempts", "max_image_pixels", "num_passages", "limit")
+    refuse_below(flags, 0, "retries")
     if flags.concurrency > MOST_OPEN:
         raise InputError(f"--concurrency {flags.concurrency}: at most {MOST_OPEN} are possible.")
     if not 0 < flags.timeout <= 86_400:
@@ -337,9 +334,7 @@ def _check(flags: argparse.Namespace) -> None:
         if not lowest <= value <= 1 or (name == "min_score" and value == 0):
             raise InputError(f"--{name} {value:g}: a number between 0 and 1 is wanted.")
     check_level(flags.context_level, "--context_level")
-    for name in ("max_passage_tokens", "passage_images"):
-        if getattr(flags, name) and not flags.knowledge_base:
-            raise InputError(f"--{name} acts on passages, and without --knowledge_base there are none: leave it out.")
+    refuse_unfit_passages(flags)
     if (flags.max_passage_tokens is None) != (flags.model_name_or_path is None):
         raise InputError("--max_passage_tokens and --model_name_or_path belong together: give both, or none.")
     if flags.reasoner_url is None:
