@@ -154,7 +154,7 @@ def write_official_predictions(folder: Path, records: Sequence[dict], samples: S
         aside = path.with_name(f"{path.name}.part")
         with open(aside, "w", encoding="utf-8") as file:
             for record, sample in _first_of_each_question(pairs):
-                line = {"data_id": _data_id(sample), "prediction": record["answer_lenient"] or ""}
+                line = {"data_id": data_id(sample), "prediction": record["answer_lenient"] or ""}
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
         os.replace(aside, path)
         paths.append(path)
@@ -169,10 +169,10 @@ def refuse_shared_ids(rows: Iterable[Sample]) -> None:
     for sample in rows:
         if sample.reward_method in OFFICIAL:
             question = (sample.question, sample.answers, sample.question_type)
-            first, source = asked.setdefault((sample.reward_method, str(_data_id(sample))), (question, sample.source))
+            first, source = asked.setdefault((sample.reward_method, str(data_id(sample))), (question, sample.source))
             if first != question:
                 raise InputError(
-                    f"{source} and {sample.source} have the same data_id {_data_id(sample)!r} but not the same question and answers: official scores would take them for one question. Evaluate them one by one, with --splits or file by file."
+                    f"{source} and {sample.source} have the same data_id {data_id(sample)!r} but not the same question and answers: official scores would take them for one question. Evaluate them one by one, with --splits or file by file."
                 )
 
 
@@ -187,9 +187,10 @@ def _groups(records: Sequence[dict], samples: Sequence[Sample]) -> dict[tuple[st
 def _first_of_each_question(pairs: list[Pair]) -> list[Pair]:
     first: dict[str, Pair] = {}
     for pair in pairs:
-        first.setdefault(str(_data_id(pair[1])), pair)
+        first.setdefault(str(data_id(pair[1])), pair)
     return list(first.values())
 
 
-def _data_id(sample: Sample) -> str | int:
+def data_id(sample: Sample) -> str | int:
+    """What the benchmark calls the row's question; the row's own id where it says nothing."""
     return sample.row.get("data_id", sample.id)

@@ -13,7 +13,7 @@ import yaml
 
 from ..data.samples import Sample
 from ..errors import InputError
-from .official import JUDGES, figures
+from .official import JUDGES, data_id, figures
 
 OURS = "this evaluation"
 RECALL_SLACK = 0.0005  # recalls are published in per cent with one decimal
@@ -98,7 +98,7 @@ def measured_conditions(
         samples: the benchmark's rows. knowledge_base_articles: None without a knowledge base.
         records: of the rows under `normal`; without them nothing is known of the recall.
     """
-    questions = Counter(str(sample.row.get("data_id", sample.id)) for sample in samples)
+    questions = Counter(str(data_id(sample)) for sample in samples)
     shown = max((len(record["passages"]) for record in records), default=0)
     known = [record["gold_position"] for record in records if record["gold_position"] is not None]
     recall = sum(place > 0 for place in known) / len(known) if known and shown else None
