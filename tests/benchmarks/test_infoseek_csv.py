@@ -1,8 +1,7 @@
 """EchoSight's csv files of InfoSeek: the same questions as in InfoSeek's own files, in Encyclopedic-VQA's columns."""
 
-import csv
-
 import pytest
+from evqa_fixture import write_csv
 from published_factbook import DATA, encyclopedic_kb, flags_of, infoseek, lines_of, url_of
 
 from open_r1_kivqa.benchmarks.evqa_csv import COLUMNS as EVQA_COLUMNS
@@ -12,15 +11,7 @@ from open_r1_kivqa.cli import main
 from open_r1_kivqa.errors import InputError
 
 ROWS = [row for row in lines_of(DATA / "eval.jsonl") if row["split"] != "maps"][::12]
-COLUMNS = "data_id question answer dataset_image_ids dataset_name question_type wikipedia_url wikipedia_title encyclopedic_vqa_split"
-
-
-def write_csv(path, rows):
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS.split())
-        writer.writeheader()
-        writer.writerows(rows)
-    return str(path)
+COLUMNS = "data_id question answer dataset_image_ids dataset_name question_type wikipedia_url wikipedia_title encyclopedic_vqa_split".split()
 
 
 def line(**columns) -> dict:
@@ -40,7 +31,7 @@ def csv_of(path, files, rows):
         columns = {"data_id": question["data_id"], "question": question["question"], "answer": "|".join(texts)}
         columns |= {"dataset_image_ids": question["image_id"], "wikipedia_url": titles[row["entity"]]}
         made.append(line(**columns, wikipedia_title=""))
-    return write_csv(path, made)
+    return str(write_csv(path, made, COLUMNS))
 
 
 def convert(tmp_path, name, flags, *more):
@@ -88,7 +79,8 @@ def test_with_infoseeks_own_files_beside_the_rows_are_the_same(tmp_path, capsys)
 
 def test_what_a_cell_says_of_the_answer(tmp_path):
     written = "[{'wikidata': 350.0, 'range': [315.0, 385.0]}]"
-    path = write_csv(tmp_path / "a.csv", [line(), line(answer=written), line(answer="1990"), line(answer="range {}")])
+    rows = [line(), line(answer=written), line(answer="1990"), line(answer="range {}")]
+    path = write_csv(tmp_path / "a.csv", rows, COLUMNS)
     found = [question["answer_eval"] for question in read_csv_questions(path)]
     assert found == [["350", "350.0"], [{"wikidata": 350.0, "range": [315.0, 385.0]}], ["1990"], ["range {}"]]
     assert is_number(["350", "350.0"]) and is_number(["1,350.5"]) and is_number(["12000"])
@@ -107,16 +99,12 @@ def test_what_a_cell_says_of_the_answer(tmp_path):
 )
 def test_rows_that_are_none(tmp_path, columns, message):
     with pytest.raises(InputError, match=message):
-        list(read_csv_questions(write_csv(tmp_path / "a.csv", [line(**columns)])))
+        list(read_csv_questions(write_csv(tmp_path / "a.csv", [line(**columns)], COLUMNS)))
 
 
 def test_the_files_of_the_two_benchmarks_are_told_apart(tmp_path, capsys):
     whole = {name: "" for name in EVQA_COLUMNS} | line()
-    path = tmp_path / "both.csv"
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, list(whole))
-        writer.writeheader()
-        writer.writerow(whole)
+    path = write_csv(tmp_path / "both.csv", [whole], list(whole))
     with pytest.raises(InputError, match="as EchoSight publishes it; convert it by `kivqa convert infoseek`"):
         list(read_csv(str(path)))
     assert [question["data_id"] for question in read_csv_questions(str(path))] == ["infoseek_val_00000000"]
