@@ -40,8 +40,13 @@ def write_data(folder: Path, kinds: str = "12012010") -> dict[str, str]:
         articles.append({"key": country.lower(), "title": country, "url": "", "sections": [section], "images": []})
     for name, entries in (("rows.jsonl", rows), ("wiki.jsonl", articles)):
         (folder / name).write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
+    return data_flags(folder)
+
+
+def data_flags(folder: Path) -> dict[str, str]:
+    """The flags of the data that `write_data` wrote there."""
     return {
         "data_file_paths": str(folder / "rows.jsonl"),
-        "image_folders": str(images),
+        "image_folders": str(folder / "images"),
         "knowledge_base": str(folder / "wiki.jsonl"),
     }

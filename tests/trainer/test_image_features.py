@@ -4,7 +4,7 @@ import pytest
 import torch
 from grpo_run import config, letters_reward, losses, make_trainer, record_completions, weights
 from test_shared_prefix import KINDS, batch_of
-from training_rows import write_data
+from training_rows import data_flags, write_data
 
 from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.trainer.image_features import ImageFeatures, drops_out
@@ -37,13 +37,7 @@ def seen_by_tower(trainer) -> list[list[int]]:
 def run(model: str, folder, options: dict, model_flags: dict, change=None, recorded=False, **more):
     """A run of two generation batches of four rows of one picture or two or none; its trainer and what the tower saw."""
     data = folder / "data"
-    if not data.exists():
-        write_data(data, kinds=KINDS)
-    flags = {
-        "data_file_paths": f"{data}/rows.jsonl",
-        "image_folders": f"{data}/images",
-        "knowledge_base": f"{data}/wiki.jsonl",
-    }
+    flags = data_flags(data) if data.exists() else write_data(data, kinds=KINDS)
     defaults = {
         "per_device_train_batch_size": 8,
         "gradient_accumulation_steps": 2,

@@ -8,7 +8,7 @@ import torch
 from grpo_run import config, letters_reward, losses, make_trainer, record_completions
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from training_rows import write_data
+from training_rows import data_flags, write_data
 
 from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.trainer.rollout import ROW
@@ -154,13 +154,7 @@ def run(model: str, folder: Path, options: dict, model_flags: dict, **more) -> t
     """Losses, and the trained weights at the end."""
     defaults = {"per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 5, "beta": 0.1, "optim": "sgd"}
     data = folder / "data"
-    if not data.exists():
-        write_data(data, kinds=KINDS)
-    flags = {
-        "data_file_paths": f"{data}/rows.jsonl",
-        "image_folders": f"{data}/images",
-        "knowledge_base": f"{data}/wiki.jsonl",
-    }
+    flags = data_flags(data) if data.exists() else write_data(data, kinds=KINDS)
     if not more.get("shared_prefix", True):
         options = {name: value for name, value in options.items() if name != "shared_prefix_max_tokens"}
     args = config(folder / f"run-{bool(more)}", **{**defaults, **options}, **more)
