@@ -3,8 +3,6 @@
 The official figures count questions. Where a question stands in several rows with a picture each (same `data_id`), its first row counts.
 """
 
-import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from ..benchmarks import evqa, infoseek, viquae
 from ..data.samples import Sample
 from ..errors import InputError
 from ..rewards.official import OFFICIAL
+from .records import write_records
 
 FORMS = ("lenient", "strict")
 EXAMPLES = 5  # ids named for each kind of difference
@@ -151,12 +150,11 @@ def write_official_predictions(folder: Path, records: Sequence[dict], samples: S
     paths = []
     for (setting, method), pairs in groups.items():
         path = folder / f"official_predictions.{setting}{f'.{method}' if several else ''}.jsonl"
-        aside = path.with_name(f"{path.name}.part")
-        with open(aside, "w", encoding="utf-8") as file:
-            for record, sample in _first_of_each_question(pairs):
-                line = {"data_id": data_id(sample), "prediction": record["answer_lenient"] or ""}
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        os.replace(aside, path)
+        lines = [
+            {"data_id": data_id(sample), "prediction": record["answer_lenient"] or ""}
+            for record, sample in _first_of_each_question(pairs)
+        ]
+        write_records(path, lines)
         paths.append(path)
     for path in set(folder.glob("official_predictions.*.jsonl")) - set(paths):
         path.unlink()

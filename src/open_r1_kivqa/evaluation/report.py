@@ -121,7 +121,7 @@ def _write_suspects(folder: Path, sampled: list[dict], sampled_rows: list[Sample
         (folder / SUSPECTS).unlink(missing_ok=True)
         return None
     suspects = rollouts.suspect_labels(sampled, sampled_rows)
-    _write(folder / SUSPECTS, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in suspects))
+    write_records(folder / SUSPECTS, suspects)
     return suspects
 
 
