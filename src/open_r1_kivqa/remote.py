@@ -29,14 +29,19 @@ def check_url(flag: str, url: str) -> None:
         raise InputError(f"--{flag} {url} is the address of one call: leave /chat/completions out, it is added.")
 
 
+def check_key_name(flag: str, variable: str) -> None:
+    """InputError for what is no name of an environment variable. It may be a key, so it is not repeated."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
+        raise InputError(
+            f"--{flag} is not the name of an environment variable: put the key into one, as export MY_KEY=…, and give its name, MY_KEY."
+        )
+
+
 def key_named(flag: str, variable: str | None) -> str | None:
     """The key that the environment variable holds, None if no variable is named; InputError, which never shows it, if it can be none."""
     if variable is None:
         return None
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):  # it may be a key, so it is not repeated
-        raise InputError(
-            f"--{flag} is not the name of an environment variable: put the key into one, as export MY_KEY=…, and give its name, MY_KEY."
-        )
+    check_key_name(flag, variable)
     key = os.environ.get(variable, "").strip()
     if not key:
         raise InputError(f"The environment variable {variable}, which --{flag} names, is not set: put the key into it.")

@@ -2,13 +2,13 @@
 
 import json
 import os
-import re
 import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from ..errors import InputError
 from ..protocol import request_messages
+from ..remote import check_key_name
 from .reply import CUT, DONE, STOPPED, Completion, Sampling
 
 OURS = ("model", "messages", "stream", "stream_options", "n")  # fields of a request that --request leaves alone
@@ -131,9 +131,8 @@ def _check_url(url: str) -> None:
 
 
 def _key_in(variable: str) -> str:
-    """The key that the environment variable holds. The value, or what was given in place of a name, may be a key, so errors don't repeat it."""
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
-        raise InputError("--api_key_env is not the name of an environment variable: put the key into one.")
+    """The key that the environment variable holds. Errors don't repeat it."""
+    check_key_name("api_key_env", variable)
     key = os.environ.get(variable, "").strip()
     if not (key and key.isascii() and key.isprintable() and " " not in key):
         raise InputError(f"The environment variable {variable}, which --api_key_env names, holds no key.")

@@ -2,12 +2,11 @@
 
 import dataclasses
 import math
-import re
 from dataclasses import dataclass
 
 from ..errors import InputError
 from ..flags import flag, refuse_below
-from ..remote import MOST_OPEN, check_url, read_request
+from ..remote import MOST_OPEN, check_key_name, check_url, read_request
 
 LONGEST_NGRAM = 50
 READ_BY = {
@@ -50,11 +49,8 @@ class JudgeArguments:
         check_url("judge_url", self.judge_url)
         if not self.judge_model:
             raise InputError("--judge_model is missing: name the model that --judge_url serves and that judges.")
-        if self.judge_api_key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.judge_api_key_env):
-            # The value may be a key, so it is not repeated.
-            raise InputError(
-                "--judge_api_key_env is not the name of an environment variable: put the key into one, as export JUDGE_KEY=…, and give its name, JUDGE_KEY."
-            )
+        if self.judge_api_key_env is not None:
+            check_key_name("judge_api_key_env", self.judge_api_key_env)
         if not 0 < self.judge_timeout < math.inf:
             raise InputError(f"--judge_timeout {self.judge_timeout}: a number of seconds above 0 is wanted.")
         refuse_below(self, 0, "judge_retries")
