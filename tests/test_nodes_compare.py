@@ -141,18 +141,22 @@ def launch(monkeypatch, tmp_path):
     forking = multiprocessing.get_context("fork")
 
     def both(*flags: Namespace, then=lambda rank: None, ranks: int = 1) -> list[tuple[int, str, str]]:
-        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # torchrun's part
+        listening = socket.create_server(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
         started = []
         for rank in range(2 * ranks):
             outputs = [tmp_path / f"{rank}.{name}" for name in ("out", "err")]
-            given = (rank, ranks, store.port, flags[rank // ranks], then, outputs)
+            given = (rank, ranks, port, flags[rank // ranks], then, outputs)
             started.append((forking.Process(target=be_rank, args=given), outputs))
         for process, _ in started:
             process.start()
+        # Torchrun's part. It answers in a thread, so it begins when all ranks are forked: one forked meanwhile inherits whatever lock that thread holds, and may hang.
+        store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
         for process, _ in started:
             process.join(60)
             process.kill()
             process.join()
+        del store
         return [(process.exitcode, *(path.read_text() for path in outputs)) for process, outputs in started]
 
     return both
