@@ -89,6 +89,31 @@ def test_kilts_form_of_answers(tmp_path):
     assert rows[0]["conversations"][1]["value"] == "Bob"
 
 
+def test_an_id_that_comes_again_is_dropped_by_an_interrupted_run_too(tmp_path, monkeypatch, capsys):
+    items = [ITEM | {"id": id} for id in ("a", 1, "1", "a", "b")]
+    rows = converted(tmp_path, items)
+    assert [row["data_id"] for row in rows] == ["a", "1", "b"]
+    assert "dropped: id given before: 2 (40.0 % of 5): 1, a" in capsys.readouterr().out
+    argv = ["--data_file_paths", str(tmp_path / "viquae_test.jsonl"), "--image_folders", str(tmp_path / "images")]
+    assert kivqa(["check", *argv]) == 0
+
+    (tmp_path / "viquae_test.jsonl").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("open_r1_kivqa.benchmarks.viquae_convert.RowsFile.dealt", _stopped_after_two)
+        with pytest.raises(KeyboardInterrupt):
+            converted(tmp_path, items)
+    assert converted(tmp_path, items) == rows
+
+
+def _stopped_after_two(rows):
+    """`RowsFile.dealt` of a run that is stopped once two items are dealt with and recorded."""
+    rows.done += 1
+    rows.counts.read += 1
+    rows.record()
+    if rows.done == 2:
+        raise KeyboardInterrupt
+
+
 def test_keys_of_other_names(tmp_path):
     other = {"qid": 5, "q": "Who?", "labels": {"answer": ["Bob"]}, "pic": {"file": "512px-Jackie_Wilson.jpg"}}
     text = refused(tmp_path, [other])
@@ -103,8 +128,8 @@ def test_keys_of_other_names(tmp_path):
 
 
 def test_what_is_dropped_is_counted(tmp_path, capsys):
-    items = [ITEM, ITEM | {"image": None}, ITEM | {"image": "gone.png"}, ITEM | {"output": {"answer": ["the"]}}]
-    assert len(converted(tmp_path, items)) == 1
+    changes = [{}, {"image": None}, {"image": "gone.png"}, {"output": {"answer": ["the"]}}]
+    assert len(converted(tmp_path, [ITEM | change | {"id": i} for i, change in enumerate(changes)])) == 1
     report = json.loads((tmp_path / "viquae_test.jsonl.report.json").read_text())
     assert {what: tally["number"] for what, tally in report["dropped"].items()} == {
         "it names no image": 1,

@@ -16,6 +16,7 @@ from .converted import Counts, RowsFile, check_row, file_identity
 from .entities import Entities, add_evidence_flags, check_evidence_flags, conversation
 from .field_map import FieldMap, add_map_flag
 from .json_stream import Item, items
+from .seen import SeenKeys
 from .viquae_files import answers_of
 
 FIELDS = {"id": "id", "question": "input", "output": "output", "image": "image", "entity": "wikidata_id"}
@@ -52,26 +53,41 @@ def convert(flags: argparse.Namespace) -> list[str]:
         "map": fields.keys,
         "split": split,
     }
-    name = os.path.basename(flags.output).removesuffix(".jsonl")
+    name, seen = os.path.basename(flags.output).removesuffix(".jsonl"), SeenKeys()
     with RowsFile(flags.output, identity) as rows:
+        done = rows.done
         for number, item in enumerate(questions):
-            if number < rows.done:
+            id = _id(item, fields)
+            new = seen.add(id)
+            if number < done:
                 continue
-            row = _row(item, name, split, fields, images, entities, rows.counts)
-            if row is not None:
+            if not new:
+                rows.counts.drop("id given before", id)
+            elif row := _row(item, id, name, split, fields, images, entities, rows.counts):
                 rows.write(row)
             rows.dealt()
         lines = rows.finish()
     return [*lines, f"The rows' images: --image_folders {images.folder}"]
 
 
-def _row(
-    item: Item, name: str, split: str, fields: FieldMap, images: ImageFiles, entities: Entities | None, counts: Counts
-) -> dict | None:
+def _id(item: Item, fields: FieldMap) -> str:
+    """The question's id; InputError for an item that lacks a needed field."""
     lacking = [field for field in NEEDED if fields.get(item.value, field) is None]
     if lacking:
         raise fields.refuse(item.value, lacking, item.place)
-    id = row_id({"id": fields.get(item.value, "id")}, "id", item.place)
+    return row_id({"id": fields.get(item.value, "id")}, "id", item.place)
+
+
+def _row(
+    item: Item,
+    id: str,
+    name: str,
+    split: str,
+    fields: FieldMap,
+    images: ImageFiles,
+    entities: Entities | None,
+    counts: Counts,
+) -> dict | None:
     question, file, entity = (fields.get(item.value, field) for field in ("question", "image", "entity"))
     answers = answers_of(fields.get(item.value, "output"), item.place)
     if not isinstance(file, str) or not file:
