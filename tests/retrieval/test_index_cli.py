@@ -4,6 +4,7 @@ import importlib.resources
 import json
 import pickle
 import resource
+import shlex
 import subprocess
 import sys
 
@@ -137,6 +138,23 @@ def test_a_full_disk_is_said_in_words_and_the_same_command_goes_on(tmp_path, cap
     assert "cannot be written" in message and "make room" in message and not (tmp_path / "i").exists()
     assert run(*words) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == (["i", "v"] if saved else ["i"])
+
+
+def test_a_disk_that_fills_up_while_vectors_are_saved(tmp_path):
+    """A small disk of its own: a limit on the size of files doesn't show what happens where a file is larger than what it holds."""
+    (tmp_path / "disk").mkdir()
+    words = [*BASE, "--encoder", "colour", "--output", "i", "--save_features", "disk/v"]
+    command = shlex.join([sys.executable, "-m", "open_r1_kivqa.cli", "index", *words])
+    mount = f"mount -t tmpfs -o size=64k none {tmp_path}/disk"  # of the 125 kilobytes of the vectors
+    inside = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*inside, mount], capture_output=True).returncode:
+        pytest.skip("a disk of its own cannot be mounted here")
+    done = subprocess.run([*inside, f"{mount} && {command}"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert "--save_features disk/v cannot be written (No space left on device); make room" in done.stderr
+    assert run(*BASE, "--encoder", "colour", "--output", tmp_path / "i", "--save_features", tmp_path / "v") == 0
+    assert np.load(tmp_path / "v" / "vectors.npy").shape == (221, 141)
+    assert len(json.loads((tmp_path / "v" / "ids.json").read_text())) == 221
 
 
 def test_what_is_no_index_is_never_replaced(tmp_path, capsys):

@@ -51,19 +51,28 @@ class Features:
                 yield vectors[start : start + size]
 
     def save(self, folder: str) -> None:
-        """Writes vectors.npy and ids.json into the folder, as --features and --ids take them."""
-        os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, "vectors.npy")
-        array = np.lib.format.open_memmap(f"{path}.part", mode="w+", dtype=np.float32, shape=(len(self), self.dim))
-        start = 0
-        for batch in self.batches(len(self)):
-            array[start : start + len(batch)] = batch
-            start += len(batch)
-        array.flush()
-        del array
-        with open(os.path.join(folder, "ids.json"), "w", encoding="utf-8") as file:
-            json.dump(list(self.keys), file, ensure_ascii=False)
-        os.replace(f"{path}.part", path)
+        """Writes vectors.npy and ids.json into the folder, as --features and --ids take them.
+
+        Raises:
+            InputError: the folder cannot be written, or has no room.
+        """
+        vectors, ids = os.path.join(folder, "vectors.npy"), os.path.join(folder, "ids.json")
+        head = {"descr": "<f4", "fortran_order": False, "shape": (len(self), self.dim)}
+        try:
+            os.makedirs(folder, exist_ok=True)
+            # Written, not mapped: on a full disk a page of a mapping ends the process without a word.
+            with open(f"{vectors}.part", "wb") as file:
+                np.lib.format.write_array_header_1_0(file, head)
+                for batch in self.batches(len(self)):
+                    file.write(np.ascontiguousarray(batch, dtype="<f4").data)
+            with open(f"{ids}.part", "w", encoding="utf-8") as file:
+                json.dump(list(self.keys), file, ensure_ascii=False)
+            os.replace(f"{ids}.part", ids)
+            os.replace(f"{vectors}.part", vectors)
+        except OSError as error:
+            raise InputError(
+                f"--save_features {folder} cannot be written ({error.strerror}); make room or name another folder, and give the same command again: nothing is embedded anew."
+            ) from error
 
 
 def prepare(folder: str, identity: dict, overwrite: bool = False) -> None:
