@@ -29,6 +29,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -184,17 +185,17 @@ def train(arm: str, seed: int, folder: Path, budget: int, eval_rows: int) -> dic
         loaded,
         rewards,
         args,
-        rollout=Rollout(rows=rows, **prompting),
+        rollout=Rollout(rows, prompting),
         curriculum=curriculum,
         processing_class=processor,
     )
     add_progress(trainer, trainer.phases)
     answer = GreedyValidation(
-        rows=held_out,
+        held_out,
+        replace(prompting, level=config["context_level"]),
         folder=run / "evaluation",
         max_new_tokens=args.max_completion_length,
         batch_size=args.eval_batch_size_greedy,
-        **(prompting | {"level": config["context_level"]}),
     )
     accuracy = [answer(trainer)["eval_accuracy"]]
 
@@ -235,10 +236,10 @@ def mix_levels(curriculum, shares: list[float], seed: int) -> None:
     """Each batch's level is drawn from `shares`, whatever the window says."""
     draw = curriculum.draw
 
-    def drawn(count):
+    def drawn(count, without):
         generator = np.random.default_rng([seed, curriculum.drawer.number, 1])
         curriculum.levels.index = int(generator.choice(len(shares), p=shares))
-        return draw(count)
+        return draw(count, without)
 
     curriculum.draw = drawn
     curriculum.levels.window = 10**9  # never full: no promotion

@@ -54,7 +54,7 @@ def measure(folder: Path, number: int, steps: int) -> dict:
     curriculum = recipe.curriculum_before_the_model(curriculum_args, data_args, args, rows, rewards, None)
     model, _, processor = recipe.load_model_and_processor(model_args, args.model_init_kwargs)
     trainer = VLMGRPOTrainer(
-        model, rewards, args, rollout=Rollout(rows=rows, **prompting), curriculum=curriculum, processing_class=processor
+        model, rewards, args, rollout=Rollout(rows, prompting), curriculum=curriculum, processing_class=processor
     )
 
     class Measure(TrainerCallback):  # the curriculum's own callback runs before this one

@@ -1,4 +1,4 @@
-"""Opening and reading a million rows: `python bench/data.py [--rows 1000000]`.
+"""Opening and reading a million rows: `python bench/data.py [--rows 1000000 --read 50000 --images 1000]`.
 
 Writes rows and a knowledge base into a temporary folder, opens them with an empty cache, and prints as its last line one JSON
 object:
@@ -7,7 +7,7 @@ object:
   open_cpu_s           processor seconds of that; on a busy machine open_s is longer
   open_again_s         the same from the cache
   rows_per_s           rows parsed into samples, drawn at random
-  rows_checked_per_s   rows that `run_checks` looked at, their passages and 1000 images included, no model given
+  rows_checked_per_s   rows that `run_checks` looked at, their passages and images included, no model given
   articles             articles of the knowledge base
   knowledge_open_s     seconds to open it, with nothing remembered from before
   passages_per_s       passages found by key and parsed, drawn at random
@@ -29,27 +29,28 @@ from open_r1_kivqa.data.checks import Source, run_checks
 from open_r1_kivqa.data.jsonl import Rows
 from open_r1_kivqa.knowledge.base import KnowledgeBase
 
-READ = 50_000  # rows and passages read for the rates
-IMAGES = 1000
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000, help="how many rows to write")
+    parser.add_argument(
+        "--read", type=int, default=50_000, help="rows and passages read, and rows checked, for the rates"
+    )
+    parser.add_argument("--images", type=int, default=1000, help="pictures that the rows show in turn")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         os.environ["KIVQA_CACHE"] = f"{name}/cache"
-        print(json.dumps(measure(Path(name), arguments.rows)))
+        print(json.dumps(measure(Path(name), arguments.rows, arguments.read, arguments.images)))
 
 
-def measure(folder: Path, number: int) -> dict:
+def measure(folder: Path, number: int, read: int, images: int) -> dict:
     articles = max(1, number // 10)
     data, part, knowledge = (folder / name for name in ("rows.jsonl", "part.jsonl", "knowledge.jsonl"))
-    write(data, (row(i, articles) for i in range(number)))
-    write(part, (row(i, articles) for i in range(READ)))
+    write(data, (row(i, articles, images) for i in range(number)))
+    write(part, (row(i, articles, images) for i in range(read)))
     write(knowledge, (article(i) for i in range(articles)))
     (folder / "images").mkdir()
-    for i in range(IMAGES):
+    for i in range(images):
         Image.effect_noise((224, 224), 50).convert("RGB").save(folder / "images" / f"{i}.jpg")
     print(f"{number} rows, {data.stat().st_size / 2**20:.0f} MiB, and {articles} articles written", flush=True)
 
@@ -63,24 +64,24 @@ def measure(folder: Path, number: int) -> dict:
     open_cpu_s = time.process_time() - start
     rows, open_again_s = timed(open_rows)
     generator = random.Random(0)
-    draws = [generator.randrange(number) for _ in range(READ)]
+    draws = [generator.randrange(number) for _ in range(read)]
     _, read_s = timed(lambda: [rows[i].id for i in draws])
     kb, knowledge_open_s = timed(lambda: KnowledgeBase.open(str(knowledge)))
-    keys = [f"article/{generator.randrange(articles)}#s1" for _ in range(READ)]
+    keys = [f"article/{generator.randrange(articles)}#s1" for _ in range(read)]
     _, passages_s = timed(lambda: [len(kb.passage(key).text) for key in keys])
     report, check_s = timed(lambda: run_checks([Source(str(part), str(folder))], kb=kb))
-    assert report.rows == READ and not report.problems, report.problems[:3]
+    assert report.rows == read and not report.problems, report.problems[:3]
     return {
         "rows": number,
         "mib": round(data.stat().st_size / 2**20),
         "open_s": round(open_s, 2),
         "open_cpu_s": round(open_cpu_s, 2),
         "open_again_s": round(open_again_s, 2),
-        "rows_per_s": round(READ / read_s),
-        "rows_checked_per_s": round(READ / check_s),
+        "rows_per_s": round(read / read_s),
+        "rows_checked_per_s": round(read / check_s),
         "articles": articles,
         "knowledge_open_s": round(knowledge_open_s, 2),
-        "passages_per_s": round(READ / passages_s),
+        "passages_per_s": round(read / passages_s),
         "peak_rss_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
 
@@ -92,11 +93,11 @@ def timed(function):
     return value, time.perf_counter() - start
 
 
-def row(i: int, articles: int) -> dict:
+def row(i: int, articles: int, images: int) -> dict:
     """A row of a knowledge-based set: 20 candidates, some aliases."""
     return {
         "id": f"train_{i:08d}",
-        "image": f"images/{i % IMAGES}.jpg",
+        "image": f"images/{i % images}.jpg",
         "conversations": [
             {"from": "human", "value": f"<image>In which year was the building in picture {i} finished?"},
             {"from": "gpt", "value": str(1000 + i % 1000)},

@@ -12,7 +12,9 @@ All see the same decayed counts. Scores, by rollout: log-loss in nats (forecasts
   curriculum   groups drawn by weight: these were chosen by one of the forecasts, mostly near 1/2
   probe        rollouts made only to judge, of samples drawn uniformly (bench/probe_run.py); no estimator ever sees them
   hidden       all groups but probes, forecast without any observation of a sample of the same entity: entities are hidden fold after fold
-Prints a table, and as its last line one JSON object: groups and rollouts by part, and scores[part][estimator][score].
+Prints a table, and as its last line one JSON object:
+  groups, rollouts   how many, by part
+  scores             [part][estimator][log_loss, brier or auc]; null where there is none: AUC without a success and a failure
 """
 
 import argparse

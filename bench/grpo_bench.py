@@ -17,6 +17,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen2_5_VLC
 from open_r1_kivqa import demo
 from open_r1_kivqa.arguments import VLMGRPOConfig
 from open_r1_kivqa.data.jsonl import Rows
+from open_r1_kivqa.prompting import Prompting
 from open_r1_kivqa.prompts import load_template
 from open_r1_kivqa.rewards import load_reward_functions
 from open_r1_kivqa.trainer.grpo_trainer import VLMGRPOTrainer
@@ -148,7 +149,7 @@ def make_trainer(model, processor, folder: Path, shape: argparse.Namespace) -> V
         model,
         load_reward_functions(["format", "length"]),
         VLMGRPOConfig(**training_flags(folder, shape)),
-        rollout=Rollout(rows=rows, template=load_template("default"), seed=0),
+        rollout=Rollout(rows, Prompting(load_template("default"), seed=0)),
         processing_class=processor,
     )
 

@@ -1,11 +1,11 @@
-"""Memory and speed of `kivqa convert kb`: `python bench/kb_convert.py [--megabytes 650] [--folder DIR]`.
+"""Memory and speed of `kivqa convert kb`: `python bench/kb_convert.py [--megabytes 650] [--folder DIR] [--record_every SECONDS]`.
 
 Writes a knowledge base in Encyclopedic-VQA's form into a temporary folder (below DIR if given; twice --megabytes), converts it in a process of its own, kills a second conversion on its way and starts it again, and
 prints as its last line one JSON object:
   megabytes, articles      what was written
   seconds, mb_per_s        of the conversion, start of Python included
   rss_mib                  peak resident memory of that process
-  same_after_kill          whether the killed and continued conversion gave the same bytes
+  same_after_kill          whether the killed and continued conversion gave the same bytes; null if it ended before it had recorded how far it was, so that it wasn't killed
 """
 
 import argparse
@@ -13,13 +13,17 @@ import filecmp
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from open_r1_kivqa.benchmarks.converted import EVERY
+
 WORDS = "the tower stands in a city of its own near river lake mountain species family genus built year church".split()
+RECORDED = "from open_r1_kivqa.benchmarks import converted; converted.EVERY = {}; "
 MEASURED = "import resource, sys; from open_r1_kivqa.cli import main; code = main(sys.argv[1:]); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024); sys.exit(code)"
 
 
@@ -27,25 +31,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=650, help="how much to write")
     parser.add_argument("--folder", help="where to write it")
+    parser.add_argument(
+        "--record_every",
+        type=float,
+        default=EVERY,
+        help="seconds before the conversion that is killed first records how far it is; less than %(default)s for one that takes no longer",
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
-        print(json.dumps(measure(Path(name), arguments.megabytes)))
+        print(json.dumps(measure(Path(name), arguments.megabytes, arguments.record_every)))
 
 
-def measure(folder: Path, megabytes: int) -> dict:
+def measure(folder: Path, megabytes: int, record_every: float) -> dict:
     source, once, twice = folder / "kb.json", folder / "once.jsonl", folder / "twice.jsonl"
     articles = write(source, megabytes * 10**6)
     size = source.stat().st_size / 1e6
     print(f"{articles:,} articles, {size:.0f} MB written", flush=True)
-    command = [sys.executable, "-c", MEASURED, "convert", "kb", "--input", str(source), "--output"]
+    flags = ["convert", "kb", "--input", str(source), "--output"]
+    command = [sys.executable, "-c", MEASURED, *flags]
     start = time.perf_counter()
     out = subprocess.run([*command, str(once)], check=True, capture_output=True, text=True).stdout
     seconds = time.perf_counter() - start
-    killed = subprocess.Popen([*command, str(twice)], stdout=subprocess.DEVNULL)
+    recording = [sys.executable, "-c", RECORDED.format(record_every) + MEASURED, *flags]
+    killed = subprocess.Popen([*recording, str(twice)], stdout=subprocess.DEVNULL)
     while killed.poll() is None and not os.path.exists(f"{twice}.part.json"):
         time.sleep(0.01)
     killed.kill()
-    killed.wait()
+    on_its_way = killed.wait() == -signal.SIGKILL
     subprocess.run([*command, str(twice)], check=True, capture_output=True)
     return {
         "megabytes": round(size),
@@ -53,7 +65,7 @@ def measure(folder: Path, megabytes: int) -> dict:
         "seconds": round(seconds, 1),
         "mb_per_s": round(size / seconds, 1),
         "rss_mib": round(float(out.splitlines()[-1])),
-        "same_after_kill": filecmp.cmp(once, twice, shallow=False),
+        "same_after_kill": filecmp.cmp(once, twice, shallow=False) if on_its_way else None,
     }
 
 

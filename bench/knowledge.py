@@ -7,7 +7,8 @@ Writes articles into a temporary folder (below DIR if given; 1.6 GB at the defau
   open_s                   the same from the cache, as every later process opens it
   lookup_us                microseconds from a key to its passage, mean of 20,000 drawn at random from a file that the system has in memory
   lookup_p99_us            the time that 99 % of them stay below
-  rss_mib                  peak resident memory of that process after these look-ups, imports included; base_rss_mib before the knowledge base is opened
+  rss_mib                  peak resident memory of that process after these look-ups, imports included
+  base_rss_mib             before the knowledge base is opened
   titles_first_open_s      seconds to read the names of all articles: keys, titles, urls, aliases
   titles_first_rss_mib     peak resident memory of that process
   titles_open_s            the same from the cache

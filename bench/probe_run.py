@@ -7,6 +7,7 @@ the files that it wants.
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,7 @@ def run(arguments) -> dict:
     curriculum = recipe.curriculum_before_the_model(curriculum_args, data_args, args, rows, rewards, None)
     model, _, processor = recipe.load_model_and_processor(model_args, args.model_init_kwargs)
     trainer = VLMGRPOTrainer(
-        model, rewards, args, rollout=Rollout(rows=rows, **prompting), curriculum=curriculum, processing_class=processor
+        model, rewards, args, rollout=Rollout(rows, prompting), curriculum=curriculum, processing_class=processor
     )
     add_progress(trainer, trainer.phases)
     drawn = np.random.default_rng(arguments.seed).choice(len(rows), arguments.samples, replace=False).tolist()
@@ -65,7 +66,7 @@ def run(arguments) -> dict:
             self.probe(0)
 
         def probe(self, step: int) -> None:
-            asked = Rollout(rows=rows, **(prompting | {"level": curriculum.level}))  # with its own count of draws
+            asked = Rollout(rows, replace(prompting, level=curriculum.level))  # with its own count of draws
             lines = []
             with torch.random.fork_rng([]):  # what training samples does not change
                 for first in range(0, len(drawn), CHUNK // arguments.rollouts):

@@ -7,7 +7,7 @@ Both work on the same batch (one image a prompt) with the same model in one proc
   bound                what the number of tokens allows: group · (prompt + completion) / (prompt + group · completion)
   share_of_bound       speedup_loss_backward / bound
   tokens_ratio         tokens that ours computes / tokens that stock computes
-  speedup_compact_head the same as speedup_loss_backward with an output layer that scores only the positions wanted, as on a GPU: on a CPU TRL's scores all, of which stock has more
+  speedup_compact_head   the same as speedup_loss_backward with an output layer that scores only the positions wanted, as on a GPU: on a CPU TRL's scores all, of which stock has more
   peak_memory_ratio    ours / stock, of what loss and backward allocate beyond what is there
   logp_max_abs_diff, grad_rel_diff       of the two passes
 """

@@ -23,6 +23,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from open_r1_kivqa.arguments import VLMGRPOConfig
 from open_r1_kivqa.data.jsonl import Rows
+from open_r1_kivqa.prompting import Prompting
 from open_r1_kivqa.prompts import decode_images, load_template
 from open_r1_kivqa.trainer.grpo_trainer import VLMGRPOTrainer
 from open_r1_kivqa.trainer.rollout import ROW, Rollout
@@ -66,7 +67,8 @@ def measure(folder: Path, shape: argparse.Namespace) -> dict:
     }
 
     def rollout() -> Rollout:
-        return Rollout(Rows.open([str(rows)], [str(folder)], None), load_template("default"), seed=3, system_prompt="")
+        prompting = Prompting(load_template("default"), seed=3, system_prompt="")
+        return Rollout(Rows.open([str(rows)], [str(folder)], None), prompting)
 
     def stock() -> GRPOTrainer:
         model, processor = load(checkpoint)

@@ -10,6 +10,7 @@ from open_r1_kivqa.curriculum.build import build_curriculum
 from open_r1_kivqa.curriculum.graph import SampleGraph
 from open_r1_kivqa.data.jsonl import Rows
 from open_r1_kivqa.knowledge.base import KnowledgeBase
+from open_r1_kivqa.prompting import Prompting
 from open_r1_kivqa.prompts import load_template
 from open_r1_kivqa.recipe import load_model_and_processor
 from open_r1_kivqa.trainer.grpo_trainer import VLMGRPOTrainer
@@ -59,11 +60,13 @@ def make_trainer(
     model, module, processor = load_model_and_processor(model_args)
     rollout = Rollout(
         Rows.open([flags["data_file_paths"]], [flags["image_folders"]], None),
-        load_template("kivqa"),
-        seed=args.seed,
-        knowledge_base=KnowledgeBase.open(flags["knowledge_base"]),
-        system_prompt="",
-        num_passages=2,
+        Prompting(
+            load_template("kivqa"),
+            seed=args.seed,
+            kb=KnowledgeBase.open(flags["knowledge_base"]),
+            system_prompt="",
+            num_passages=2,
+        ),
     )
     if curriculum is not None:
         options["curriculum"] = build_curriculum(

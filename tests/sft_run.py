@@ -6,6 +6,7 @@ from pathlib import Path
 from open_r1_kivqa.arguments import VLMModelConfig, VLMSFTConfig
 from open_r1_kivqa.data.jsonl import Rows
 from open_r1_kivqa.knowledge.base import KnowledgeBase
+from open_r1_kivqa.prompting import Prompting
 from open_r1_kivqa.prompts import load_template
 from open_r1_kivqa.recipe import load_model_and_processor
 from open_r1_kivqa.trainer.sft_trainer import PromptCompletions, VLMSFTTrainer
@@ -45,10 +46,10 @@ def config(output_dir: Path | str, **options) -> VLMSFTConfig:
     return VLMSFTConfig(**{**defaults, **options})
 
 
-def examples(flags: dict[str, str], **options) -> PromptCompletions:
+def examples(flags: dict[str, str], level: str = "2") -> PromptCompletions:
     rows = Rows.open([flags["data_file_paths"]], [flags["image_folders"]], None)
-    defaults = {"knowledge_base": KnowledgeBase.open(flags["knowledge_base"]), "system_prompt": "", "level": "2"}
-    return PromptCompletions(rows, load_template("kivqa"), seed=7, **{**defaults, **options})
+    kb = KnowledgeBase.open(flags["knowledge_base"])
+    return PromptCompletions(rows, Prompting(load_template("kivqa"), seed=7, kb=kb, system_prompt="", level=level))
 
 
 def make_trainer(

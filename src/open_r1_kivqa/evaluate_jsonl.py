@@ -8,16 +8,20 @@ Writes predictions.jsonl (a record for each row and setting), summary.json and m
 it goes on where it was. With --eval_data_file_paths or --val_split_ratio the held-out rows are answered, and the training rows only teach a baseline. Every flag: arguments.py.
 """
 
-import dataclasses
 import os
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from open_r1_kivqa.arguments import DataArguments, VLMModelConfig, world_size
 from open_r1_kivqa.entry import parse, run
 from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.evaluation.arguments import IMAGE_LIMITS, EvaluatedModel, EvaluationArguments
 from open_r1_kivqa.rewards.arguments import JudgeArguments
+
+if TYPE_CHECKING:
+    from open_r1_kivqa.prompting import Prompting
 
 FLAGS = (DataArguments, EvaluatedModel, JudgeArguments, EvaluationArguments)
 WEIGHT_FLAGS = ("dtype", "attn_implementation")
@@ -60,8 +64,7 @@ def evaluate(
     from open_r1_kivqa.evaluation.records import ROLLOUTS, claim, jobs_of, read_finished, refuse_older, runs
     from open_r1_kivqa.evaluation.report import conclude
     from open_r1_kivqa.evaluation.settings import apply_setting, parse_settings, pictures_of
-    from open_r1_kivqa.prompts import load_template
-    from open_r1_kivqa.recipe import at_most, judge_before_the_model, load_rows, open_knowledge
+    from open_r1_kivqa.recipe import at_most, judge_before_the_model, load_rows, prompting_of
 
     settings = parse_settings(args.settings)
     conditions = read_conditions(args.conditions) if args.conditions else (Conditions(), {})
@@ -78,31 +81,24 @@ def evaluate(
     if pictures is not None:
         for sample in rows:  # refuses a row without a wrong picture now, not after the model has answered others
             apply_setting("wrong_image", sample, pictures)
-    shown = {
-        "kb": open_knowledge(data_args),
-        "level": data_args.context_level,
-        "num_passages": data_args.num_passages,
-        "seed": args.seed,
-    }
+    prompting = prompting_of(data_args, args.seed)
     if args.conditions:
-        refuse_contradictions(rows, None if shown["kb"] is None else len(shown["kb"]), *conditions)
-    template = load_template(data_args.task_type)
+        refuse_contradictions(rows, None if prompting.kb is None else len(prompting.kb), *conditions)
     folder = Path(args.output_dir)
     jobs = [(setting, id) for setting in settings for id in rows.ids]
     sampled = [(rollouts.SETTING, id) for id in rows.ids] if args.rollouts > 1 else []
     server = server_before_the_rows(rows, model_args, args) if args.server_url else None
 
-    prompting = shown | {"template": template, "system_prompt": data_args.system_prompt, "pictures": pictures}
-
     def start() -> dict:
         claim(
             folder,
-            lambda place: write_manifest(place, data_args, model_args, judge_args, args, template),
+            lambda place: write_manifest(place, data_args, model_args, judge_args, args, prompting.template),
             overwrite=args.overwrite,
         )
         finished, finished_rollouts = read_finished(folder), read_finished(folder, ROLLOUTS)
         refuse_older(finished)
-        compare_kept(rows, [*finished.items(), *finished_rollouts.items()], data_args, model_args, args, prompting)
+        kept = [*finished.items(), *finished_rollouts.items()]
+        compare_kept(rows, kept, data_args, model_args, args, prompting, pictures)
         return {"pending": runs(jobs, finished), "sampled": runs(sampled, finished_rollouts)}
 
     judge = judge_before_the_model(judge_args)
@@ -110,7 +106,7 @@ def evaluate(
     left = once_per_launch("start of evaluation", start)
     if left["pending"] or left["sampled"]:
         pending = jobs_of(jobs, left["pending"]), jobs_of(sampled, left["sampled"])
-        answer(rows, *pending, data_args, model_args, args, prompting, judge, server)
+        answer(rows, *pending, data_args, model_args, args, prompting, pictures, judge, server)
 
     folders = split_paths(data_args.image_folders) + split_paths(data_args.eval_image_folders or "")
 
@@ -120,7 +116,7 @@ def evaluate(
             rows,
             jobs,
             sampled,
-            **shown,
+            prompting,
             temperature=args.temperature,
             training=training,
             image_folders=folders,
@@ -138,12 +134,13 @@ def compare_kept(
     data_args: DataArguments,
     model_args: VLMModelConfig,
     args: EvaluationArguments,
-    prompting: dict,
+    prompting: "Prompting",
+    pictures: dict | None,
 ) -> None:
     """InputError if answers of an earlier run are to other prompts than would be asked now. Prints how many were compared where it isn't all.
 
     Args:
-        finished: jobs and records. prompting: as for `answer`.
+        finished: jobs and records. prompting, pictures: as for `answer`.
     """
     if not finished:
         return
@@ -154,7 +151,9 @@ def compare_kept(
     tokenizer = processor_of(model_args, args.adapter_name_or_path).tokenizer if counts else None
     options = passage_options(data_args, tokenizer)
     kept = [(job, record["prompt_hash"]) for job, record in finished]
-    compared, number = refuse_changed_prompts(Path(args.output_dir), kept, rows, **prompting, **options)
+    compared, number = refuse_changed_prompts(
+        Path(args.output_dir), kept, rows, replace(prompting, **options), pictures
+    )
     if compared < number:
         print(f"{compared:,} of {number:,} answers kept were drawn: their prompts are those asked now.", flush=True)
 
@@ -166,14 +165,15 @@ def answer(
     data_args: DataArguments,
     model_args: VLMModelConfig,
     args: EvaluationArguments,
-    prompting: dict,
+    prompting: "Prompting",
+    pictures: dict | None,
     judge,
     server,
 ) -> None:
     """Answer this rank's share of both kinds of jobs, every n-th, and write each few batches' records to its files.
 
     Args:
-        prompting: how prompts are built, the keyword arguments of `evaluation.shown.show`. server: a `ServedModel`, or None to load the model here.
+        prompting, pictures: as for `evaluation.shown.show`, the former still without `passage_options`. server: a `ServedModel`, or None to load the model here.
 
     Raises:
         InputError: the server failed on some; what it answered is written.
@@ -190,7 +190,7 @@ def answer(
     else:
         greedy, sample_texts = server.greedy, server.sampled
         box_scale, tokenizer = processor_beside_server(model_args)
-    prompting = prompting | passage_options(data_args, tokenizer)
+    prompting = replace(prompting, **passage_options(data_args, tokenizer))
     scoring = {"box_scale": box_scale, "judge": judge}
     rank = int(os.environ.get("RANK", "0"))
     # Prompts a call: `greedy` sorts them by length, a server has so many open. A stop loses no more than these.
@@ -210,12 +210,12 @@ def answer(
         file = RankFile(folder, rank)
         for setting in dict.fromkeys(setting for setting, _ in pending):
             for samples in samples_of([job for job in pending if job[0] == setting], size):
-                file.append(predict(samples, setting, generate=greedy, **prompting, **scoring))
+                file.append(predict(samples, setting, prompting, generate=greedy, pictures=pictures, **scoring))
                 progress.advance(bar, len(samples))
         file.close()
         file = RankFile(folder, rank, ROLLOUTS)
         for samples in samples_of(sampled, max(1, size // args.rollouts)):
-            file.append(roll_out(samples, args.rollouts, sample_texts=sample_texts, **prompting, **scoring))
+            file.append(roll_out(samples, args.rollouts, prompting, sample_texts=sample_texts, **scoring))
             progress.advance(bar, len(samples) * args.rollouts)
         file.close()
     if server is not None:
@@ -307,7 +307,7 @@ def write_manifest(place: str, data_args, model_args, judge_args, args: Evaluati
     from open_r1_kivqa.recipe import write_run_manifest
     from open_r1_kivqa.trainer.checkpoints import write_json
 
-    placed = dataclasses.replace(args, output_dir=place)
+    placed = replace(args, output_dir=place)
     write_run_manifest("evaluate_jsonl", (data_args, model_args, judge_args, placed), template)
     if args.adapter_name_or_path:
         manifest = read_manifest(place)
@@ -361,7 +361,7 @@ def refuse(data_args: DataArguments, model_args: VLMModelConfig, args: Evaluatio
     """InputError for what evaluation cannot use: flags of training, flags of a model that isn't loaded here, an adapter that isn't there, settings that take away what there is not."""
     from open_r1_kivqa.evaluation.settings import SETTINGS, parse_settings
 
-    for field in dataclasses.fields(model_args):
+    for field in fields(model_args):
         if field.name not in MODEL_FLAGS and getattr(model_args, field.name) != field.default:
             raise InputError(f"--{field.name} has no effect in evaluation: leave it out.")
     if not model_args.model_name_or_path and not args.server_url:
@@ -384,7 +384,7 @@ def refuse(data_args: DataArguments, model_args: VLMModelConfig, args: Evaluatio
 def refuse_beside_server(data_args: DataArguments, model_args: VLMModelConfig) -> None:
     """InputError for flags of the model that don't act where a server has it, and for what needs a tokenizer that isn't there."""
     has_folder = bool(model_args.model_name_or_path)
-    for field in dataclasses.fields(model_args):
+    for field in fields(model_args):
         acts = field.name not in WEIGHT_FLAGS and (has_folder or field.name not in MODEL_FLAGS)
         if not acts and getattr(model_args, field.name) != field.default:
             reason = "the server decides it" if has_folder else "without --model_name_or_path"

@@ -7,6 +7,7 @@
 Every flag: arguments.py, curriculum/arguments.py, rewards/arguments.py, and TRL's GRPOConfig. Bad input ends the run with one message and exit code 2 before a model is loaded.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from open_r1_kivqa.arguments import DataArguments, VLMGRPOConfig, VLMModelConfig
@@ -74,12 +75,12 @@ def train(
     checkpoint, rows, held_out, prompting = before_the_model(data_args, model_args, args, bad_rows)
     curriculum = curriculum_before_the_model(curriculum_args, data_args, args, rows, rewards, checkpoint)
     if curriculum is not None:
-        prompting["level"] = curriculum.levels.names[-1]  # what evaluation shows
+        prompting = replace(prompting, level=curriculum.levels.names[-1])  # what evaluation shows
     if judge is not None and args.eval_strategy != "no" and args.process_index == 0:
         print(SHARED_JUDGE, flush=True)
 
     model, module, processor = load_model_and_processor(model_args, args.model_init_kwargs)
-    prompting["box_scale"] = BoxScale(module, processor)
+    box_scale = BoxScale(module, processor)
     if args.beta and model_args.model_revision != "main":  # TRL loads the reference by these
         args.model_init_kwargs = {**(args.model_init_kwargs or {}), "revision": model_args.model_revision}
     validation = None
@@ -87,18 +88,19 @@ def train(
         if args.metric_for_best_model is None:
             args.metric_for_best_model, args.greater_is_better = "eval_accuracy", True
         validation = GreedyValidation(
-            rows=at_most(held_out, args.eval_max_rows, args.seed),
+            at_most(held_out, args.eval_max_rows, args.seed),
+            prompting,
             folder=Path(args.output_dir) / "evaluation",
             max_new_tokens=args.max_completion_length,
             batch_size=args.eval_batch_size_greedy,
+            box_scale=box_scale,
             judge=judge,
-            **prompting,
         )
     trainer = VLMGRPOTrainer(
         model,
         rewards,
         args,
-        rollout=Rollout(rows=rows, **prompting),
+        rollout=Rollout(rows, prompting, box_scale),
         curriculum=curriculum,
         validation=validation,
         processing_class=processor,
@@ -108,7 +110,7 @@ def train(
     add_progress(trainer, trainer.phases, parameter_report(trainer.model, module))
     if trainer.is_world_process_zero():
         write_run_manifest(
-            "grpo_jsonl", (data_args, model_args, curriculum_args, reward_args, args), prompting["template"], checkpoint
+            "grpo_jsonl", (data_args, model_args, curriculum_args, reward_args, args), prompting.template, checkpoint
         )
 
     trainer.train(resume_from_checkpoint=checkpoint)

@@ -1,6 +1,6 @@
 """The steps that both training entries share, from flags to a model that is ready to train."""
 
-import dataclasses
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from .knowledge.base import KnowledgeBase
 from .knowledge.budget import PassageBudget
 from .knowledge.pictures import PassagePictures
 from .manifest import differences, read_manifest, write_manifest
+from .prompting import Prompting
 from .prompts import load_template
 from .rewards.judge import Judge
 from .trainer.checkpoints import find_checkpoint, refuse_to_overwrite, refuse_unfit_checkpoint
@@ -55,12 +56,20 @@ def at_most(rows: Rows, number: int | None, seed: int) -> Rows:
     return rows.subset(np.sort(np.random.default_rng(seed).choice(len(rows), number, replace=False)))
 
 
-def open_knowledge(data_args: DataArguments) -> KnowledgeBase | None:
-    return KnowledgeBase.open(data_args.knowledge_base) if data_args.knowledge_base else None
+def prompting_of(data_args: DataArguments, seed: int) -> Prompting:
+    """How the flags say that prompts are made, but for `passage_options`, which may take a tokenizer."""
+    return Prompting(
+        load_template(data_args.task_type),
+        seed=seed,
+        kb=KnowledgeBase.open(data_args.knowledge_base) if data_args.knowledge_base else None,
+        system_prompt=data_args.system_prompt,
+        level=data_args.context_level,
+        num_passages=data_args.num_passages,
+    )
 
 
 def passage_options(data_args: DataArguments, tokenizer) -> dict:
-    """How passages are shown: `budget` (--max_passage_tokens) and `passage_pictures` (--passage_images) as `choose_passages` takes them, each None without its flag.
+    """How passages are shown: `budget` (--max_passage_tokens) and `passage_pictures` (--passage_images) of a `Prompting`, each None without its flag.
 
     Args:
         tokenizer: the model's, which counts for the budget; may be None without one.
@@ -104,7 +113,7 @@ def before_the_model(data_args: DataArguments, model_args: VLMModelConfig, args,
     """All that can be refused before a model is loaded.
 
     Returns:
-        The checkpoint to go on from or None; training rows; held-out rows or None; and how prompts are built, the keyword arguments of `Rollout`, `PromptCompletions` and `GreedyValidation`.
+        The checkpoint to go on from or None; training rows; held-out rows or None; and how prompts are made.
     """
     refuse_unsafe_training(model_args, args)
     if getattr(args, "use_vllm", False):  # SFT's flags have none
@@ -119,15 +128,7 @@ def before_the_model(data_args: DataArguments, model_args: VLMModelConfig, args,
     if getattr(args, "use_vllm", False) and args.vllm_mode == "server":
         once_per_launch("vllm server", lambda: wait_for_server(args) or {})
     tokenizer = None if data_args.max_passage_tokens is None else processor_of(model_args).tokenizer
-    prompting = {
-        "template": load_template(data_args.task_type),
-        "system_prompt": data_args.system_prompt,
-        "knowledge_base": open_knowledge(data_args),
-        "level": data_args.context_level,
-        "num_passages": data_args.num_passages,
-        "seed": args.seed,
-        **passage_options(data_args, tokenizer),
-    }
+    prompting = replace(prompting_of(data_args, args.seed), **passage_options(data_args, tokenizer))
     return checkpoint, rows, held_out, prompting
 
 
@@ -249,7 +250,7 @@ def write_run_manifest(
     data_args, model_args, *_, training_args = arguments
     flags = {}
     for one in arguments:
-        flags |= one.to_dict() if hasattr(one, "to_dict") else dataclasses.asdict(one)
+        flags |= one.to_dict() if hasattr(one, "to_dict") else asdict(one)
     files = split_paths(data_args.data_file_paths) + split_paths(data_args.eval_data_file_paths or "")
     write_manifest(
         training_args.output_dir,

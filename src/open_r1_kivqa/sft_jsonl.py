@@ -37,19 +37,19 @@ def train(data_args: DataArguments, model_args: VLMModelConfig, args: VLMSFTConf
     checkpoint, rows, held_out, prompting = before_the_model(data_args, model_args, args, bad_rows)
 
     model, module, processor = load_model_and_processor(model_args, args.model_init_kwargs)
-    prompting["box_scale"] = BoxScale(module, processor)
+    box_scale = BoxScale(module, processor)
     trainer = VLMSFTTrainer(
         model,
         args,
-        examples=PromptCompletions(rows, **prompting),
-        held_out=PromptCompletions(held_out, **prompting) if held_out is not None else None,
+        examples=PromptCompletions(rows, prompting, box_scale),
+        held_out=PromptCompletions(held_out, prompting, box_scale) if held_out is not None else None,
         processing_class=processor,
         peft_config=lora_config(model, module, model_args),
     )
     assert_lora_respects(trainer.model, module, frozen_parts(model_args))
     add_progress(trainer, trainer.phases, parameter_report(trainer.model, module))
     if trainer.is_world_process_zero():
-        write_run_manifest("sft_jsonl", (data_args, model_args, args), prompting["template"], checkpoint)
+        write_run_manifest("sft_jsonl", (data_args, model_args, args), prompting.template, checkpoint)
 
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(args.output_dir)

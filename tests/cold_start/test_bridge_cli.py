@@ -14,6 +14,7 @@ from open_r1_kivqa.data.jsonl import Rows
 from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.knowledge.base import KnowledgeBase
 from open_r1_kivqa.knowledge.budget import PassageBudget
+from open_r1_kivqa.prompting import Prompting
 from open_r1_kivqa.prompts import load_template
 from open_r1_kivqa.rewards.format import has_format
 from open_r1_kivqa.rewards.methods import score
@@ -70,7 +71,7 @@ def test_the_output_passes_the_checks_and_trains(make_run, capsys):
     assert check_main([*words, "--needs_response"]) == 0
     assert "Checked 4 rows and 4 images: no problem." in capsys.readouterr().out
     rows = Rows.open([str(run.output)], [IMAGES], None)
-    examples = PromptCompletions(rows, load_template("kivqa"), 42, KnowledgeBase.open(KNOWLEDGE), epoch=0)
+    examples = PromptCompletions(rows, Prompting(load_template("kivqa"), 42, KnowledgeBase.open(KNOWLEDGE)), epoch=0)
     batch = examples({"row": [0, 1, 2, 3]})
     for i, source in enumerate(run.rows):
         (response,) = batch["completion"][i][0]["content"]

@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from open_r1_kivqa.knowledge.base import KnowledgeBase
 from open_r1_kivqa.knowledge.budget import PassageBudget
 from open_r1_kivqa.knowledge.context import choose_passages
 from open_r1_kivqa.knowledge.pictures import PassagePictures
+from open_r1_kivqa.prompting import Prompting
 from open_r1_kivqa.prompts import build_prompt, load_template
 from open_r1_kivqa.vlm_modules import module_for
 from open_r1_kivqa.vlm_modules.loading import load_config, load_processor
@@ -41,15 +43,10 @@ def folder(tmp_path):
     return tmp_path
 
 
-def counter_for(path, folder, **settings):
+def counter_for(path, folder, levels=("retrieved",), **shown):
     processor = load_processor(path)
-    return TokenCounter(
-        processor,
-        module_for(load_config(path)),
-        load_template("kivqa"),
-        kb=KnowledgeBase.open(folder / "kb.jsonl"),
-        **settings,
-    )
+    prompting = Prompting(load_template("kivqa"), seed=0, kb=KnowledgeBase.open(folder / "kb.jsonl"), **shown)
+    return TokenCounter(processor, module_for(load_config(path)), prompting, levels)
 
 
 def sample(folder, **fields):
@@ -67,8 +64,8 @@ def test_the_count_is_what_the_processor_makes(family, tiny_model, folder):
     ]
     counts = counter.count(samples, [[SIZES[0]], [SIZES[1], SIZES[2]], [SIZES[3]], []])
     for i, one in enumerate(samples):
-        passages = choose_passages(one, counter.kb, level="retrieved", num_passages=3, seed=0, draw=None)
-        prompt = build_prompt(one, passages, counter.template)
+        passages = choose_passages(one, counter.prompting.kb, level="retrieved", num_passages=3, seed=0, draw=None)
+        prompt = build_prompt(one, passages, counter.prompting.template)
         tokens = counter.processor.apply_chat_template(
             [prompt], add_generation_prompt=True, tokenize=True, return_dict=True
         )
@@ -86,7 +83,7 @@ def test_a_row_counts_with_its_longest_candidate_set(tiny_model, folder):
     )
     counts = counter.count([one, both], [[SIZES[0]]] * 2)
     assert counts["prompt"][0] == counts["prompt"][1]
-    words = counter.processor.tokenizer([counter.kb.passage(key).text for key in long])["input_ids"]
+    words = counter.processor.tokenizer([counter.prompting.kb.passage(key).text for key in long])["input_ids"]
     assert counts["passages"].tolist() == [sum(map(len, words))] * 2
 
 
@@ -116,12 +113,16 @@ def test_long_prompts_and_odd_shapes_are_problems(tiny_model, folder):
     ]
     counter = counter_for(tiny_model("qwen2_5_vl"), folder)
     source = Source(write(folder / "rows.jsonl", rows), str(folder))
-    free = run_checks([source], kb=counter.kb, counter=counter, limits=Limits(context=10_000))
+    free = run_checks([source], kb=counter.prompting.kb, counter=counter, limits=Limits(context=10_000))
     assert [(p.kind, p.id) for p in free.problems] == [("image_shape", "3"), ("passage_missing", "4")]
     longest = free.tokens["prompt"]["max"]
-    at_limit = run_checks([source], kb=counter.kb, counter=counter, limits=Limits(context=longest + 50, completion=50))
+    at_limit = run_checks(
+        [source], kb=counter.prompting.kb, counter=counter, limits=Limits(context=longest + 50, completion=50)
+    )
     assert at_limit.problems == free.problems
-    below = run_checks([source], kb=counter.kb, counter=counter, limits=Limits(context=longest + 49, completion=50))
+    below = run_checks(
+        [source], kb=counter.prompting.kb, counter=counter, limits=Limits(context=longest + 49, completion=50)
+    )
     assert [(p.kind, p.id) for p in below.problems] == [
         ("prompt_too_long", "2"),
         ("image_shape", "3"),
@@ -158,20 +159,18 @@ def pictured(folder):
 def test_cut_passages_and_their_pictures_count_as_the_processor_makes_them(family, tiny_model, pictured):
     counter = counter_for(tiny_model(family), pictured, levels=("gold", "retrieved"), num_passages=3)
     tokenizer = counter.processor.tokenizer
-    counter.budget = PassageBudget(tokenizer, len(tokenizer("The capital is Paris.")["input_ids"]))
-    counter.passage_pictures = PassagePictures(2, [str(pictured)])
+    budget = PassageBudget(tokenizer, len(tokenizer("The capital is Paris.")["input_ids"]))
+    shown = replace(counter.prompting, budget=budget, passage_pictures=PassagePictures(2, [str(pictured)]))
+    counter.prompting = shown
     candidates = ["Spain#0", "Peru#0", "France#0"]
     fields = {"candidates": candidates, "evidence": ["France#0"], "answers": ["42"]}
     samples = [sample(pictured, image="0.png", **fields), sample(pictured, image=None, question="Which?", **fields)]
     counts = counter.count(samples, [[SIZES[0]], []])
     for i, one in enumerate(samples):
-        options = {"num_passages": 3, "seed": 0, "draw": 0, "budget": counter.budget}
-        passages = choose_passages(
-            one, counter.kb, level="retrieved", **options, passage_pictures=counter.passage_pictures
-        )
+        passages = shown.passages(one, draw=0)
         assert [passage.text for passage in passages] == ["The capital is Paris."] * 2 + ["The euro is 42."]
         assert [passage.image for passage in passages] == [str(pictured / "3.png"), None, None]
-        prompt = build_prompt(one, passages, counter.template)
+        prompt = build_prompt(one, passages, counter.prompting.template)
         tokens = tokenize_prompts(counter.processor, [prompt])
         assert counts["prompt"][i] == tokens["input_ids"].shape[1]
         images = [SIZES[3], *([SIZES[0]] if i == 0 else [])]
@@ -181,7 +180,7 @@ def test_cut_passages_and_their_pictures_count_as_the_processor_makes_them(famil
 
 def test_a_shuffled_level_counts_with_the_largest_picture(tiny_model, pictured):
     counter = counter_for(tiny_model("qwen2_5_vl"), pictured, levels=("3",))
-    counter.passage_pictures = PassagePictures(1, [str(pictured)])
+    counter.prompting = replace(counter.prompting, passage_pictures=PassagePictures(1, [str(pictured)]))
     one = sample(pictured, image=None, question="?", candidates=["Peru#0", "France#0", "Spain#0"], evidence=["Peru#0"])
     largest = max(counter.image_tokens(SIZES[1]), counter.image_tokens(SIZES[3]))
     assert counter.count([one], [[]])["image"].tolist() == [largest] and largest > 0

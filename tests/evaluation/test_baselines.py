@@ -3,10 +3,13 @@ from evaluation_rows import capital_row, knowledge, sample
 from PIL import Image
 
 from open_r1_kivqa.evaluation.baselines import baselines
+from open_r1_kivqa.prompting import Prompting
+from open_r1_kivqa.prompts import load_template
 
 
 def run(samples, kb=None, *, level="retrieved", num_passages=5, **more):
-    return baselines(samples, kb=kb, level=level, num_passages=num_passages, seed=0, **more)
+    prompting = Prompting(load_template("default"), seed=0, kb=kb, level=level, num_passages=num_passages)
+    return baselines(samples, prompting, **more)
 
 
 def test_chance_is_one_in_the_number_of_passages_if_gold_is_among_them(tmp_path):

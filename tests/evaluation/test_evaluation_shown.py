@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from evaluation_rows import CAPITALS, capital_row, sample
@@ -10,10 +11,11 @@ from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.evaluation.shown import gold_place, passages_of, prompt_hash, prompts_hash, show
 from open_r1_kivqa.knowledge.base import KnowledgeBase
 from open_r1_kivqa.knowledge.pictures import PassagePictures
+from open_r1_kivqa.prompting import Prompting
 from open_r1_kivqa.prompts import Template
 
 TEMPLATE = Template(system="", passage="{text}", user="{passages} {question}")
-CONTEXT = {"level": "retrieved", "num_passages": 3, "seed": 0}
+PROMPTING = Prompting(TEMPLATE, seed=0, num_passages=3)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def kb(tmp_path_factory):
 
 
 def keys(setting, row, kb, **change):
-    return [passage.key for passage in passages_of(setting, row, kb, **CONTEXT | change)]
+    return [passage.key for passage in passages_of(setting, row, replace(PROMPTING, kb=kb, **change))]
 
 
 @pytest.mark.parametrize(
@@ -102,10 +104,9 @@ def test_orders_differ_from_row_to_row_and_by_seed(kb):
 
 def test_pictures_of_articles_go_to_the_first_passages_as_shown(kb):
     row = sample("1", candidates=["it#0", "fr#0"])
-    options = CONTEXT | {"kb": kb, "template": TEMPLATE, "system_prompt": None}
-    pictures = PassagePictures(1, [])
-    (normal,) = show([row], "normal", **options, passage_pictures=pictures)
-    (shuffled,) = show([row], "shuffled_passages", **options, passage_pictures=pictures)
+    prompting = replace(PROMPTING, kb=kb, passage_pictures=PassagePictures(1, []))
+    (normal,) = show([row], "normal", prompting)
+    (shuffled,) = show([row], "shuffled_passages", prompting)
     assert [passage.image is not None for passage in normal.passages] == [True, False]
     assert [passage.image for passage in shuffled.passages] == [None, None]  # France, first now, has no picture
 
@@ -115,12 +116,12 @@ def test_place_of_the_first_gold_passage():
     assert gold_place(["a"], ("b",)) == 0 and gold_place([], ("b",)) == 0
     assert gold_place(["a"], ()) is None
     row = capital_row("no")
-    (one,) = show([row], "normal", kb=None, template=TEMPLATE, system_prompt=None, **CONTEXT)
+    (one,) = show([row], "normal", PROMPTING)
     assert list(CAPITALS).index("no") == 2
     assert (
         one.record()["gold_rank"] == 3 and one.record()["gold_position"] == 0
     )  # without a knowledge base none is shown
-    (one,) = show([sample("1", evidence="a#b")], "normal", kb=None, template=TEMPLATE, system_prompt=None, **CONTEXT)
+    (one,) = show([sample("1", evidence="a#b")], "normal", PROMPTING)
     assert one.record()["gold_rank"] is None  # no candidates, no rank
 
 

@@ -5,6 +5,7 @@ from PIL import Image
 from open_r1_kivqa.evaluation.predict import predict, quoted, score_texts
 from open_r1_kivqa.evaluation.shown import prompt_hash
 from open_r1_kivqa.knowledge.context import choose_passages
+from open_r1_kivqa.prompting import Prompting
 from open_r1_kivqa.prompts import load_template
 
 TEMPLATE = load_template("kivqa")
@@ -27,7 +28,7 @@ def picture(tmp_path):
     return path
 
 
-def run(samples, setting, kb, answer=RIGHT, **more):
+def run(samples, setting, kb, answer=RIGHT, level="retrieved"):
     """The records and the prompts they came from."""
     prompts = []
 
@@ -35,8 +36,8 @@ def run(samples, setting, kb, answer=RIGHT, **more):
         prompts.extend(given)
         return [answer] * len(given)
 
-    options = {"template": TEMPLATE, "system_prompt": None, "level": "retrieved", "num_passages": 3, "seed": 0} | more
-    return predict(samples, setting, generate=generate, kb=kb, **options), prompts
+    prompting = Prompting(TEMPLATE, seed=0, kb=kb, level=level, num_passages=3)
+    return predict(samples, setting, prompting, generate=generate), prompts
 
 
 def blocks(prompt):

@@ -11,6 +11,8 @@ from open_r1_kivqa.evaluation.published import Conditions
 from open_r1_kivqa.evaluation.records import ROLLOUTS, RankFile
 from open_r1_kivqa.evaluation.report import conclude
 from open_r1_kivqa.evaluation.rollouts import score_records
+from open_r1_kivqa.prompting import Prompting
+from open_r1_kivqa.prompts import load_template
 
 IDS = ["q1", "q2", "e1", "e2"]
 
@@ -63,10 +65,7 @@ def finish(folder, rows, conditions=None, kb=None):
         rows,
         jobs,
         jobs,
-        kb=kb,
-        level="retrieved",
-        num_passages=5,
-        seed=0,
+        Prompting(load_template("default"), seed=0, kb=kb),
         temperature=1.0,
         training=None,
         image_folders=[],

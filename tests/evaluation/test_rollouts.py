@@ -8,6 +8,7 @@ from open_r1_kivqa.evaluation.rollouts import (
     summarise_rollouts,
     suspect_labels,
 )
+from open_r1_kivqa.prompting import Prompting
 from open_r1_kivqa.prompts import load_template
 
 
@@ -16,18 +17,11 @@ def answered(text):
 
 
 @pytest.fixture
-def showing(tmp_path):
-    template = load_template("kivqa")
-    return {
-        "kb": knowledge(tmp_path),
-        "template": template,
-        "system_prompt": None,
-        "level": "retrieved",
-        "num_passages": 2,
-    }
+def prompting(tmp_path):
+    return Prompting(load_template("kivqa"), seed=5, kb=knowledge(tmp_path), num_passages=2)
 
 
-def test_each_row_is_sampled_so_often_with_seeds_of_its_own(showing):
+def test_each_row_is_sampled_so_often_with_seeds_of_its_own(prompting):
     asked = []
 
     def sample_texts(prompts, seeds):
@@ -35,7 +29,7 @@ def test_each_row_is_sampled_so_often_with_seeds_of_its_own(showing):
         return [answered(["Paris", "Rome", ""][i % 3]) for i in range(len(prompts))]
 
     rows = [capital_row("fr", id="f", split="s"), capital_row("it", id="i", split="s", candidates=("it", "no"))]
-    records = roll_out(rows, 3, sample_texts=sample_texts, seed=5, **showing)
+    records = roll_out(rows, 3, prompting, sample_texts=sample_texts)
     assert [seed for _, seed in asked] == [row_seed(5, id, j) for id in "fi" for j in range(3)]
     assert asked[0][0] == asked[2][0] != asked[3][0]
     assert len({seed for _, seed in asked}) == 6 and all(0 <= seed < 2**31 for _, seed in asked)
@@ -44,14 +38,14 @@ def test_each_row_is_sampled_so_often_with_seeds_of_its_own(showing):
     assert (records[0]["id"], records[0]["setting"], len(records[0]["prompt_hash"])) == ("f", "normal", 64)
     # In another company and order a row's seeds are the same.
     again = []
-    roll_out(rows[1:], 2, sample_texts=lambda p, s: again.extend(s) or ["", ""], seed=5, **showing)
+    roll_out(rows[1:], 2, prompting, sample_texts=lambda p, s: again.extend(s) or ["", ""])
     assert again == [seed for _, seed in asked[3:5]]
 
 
-def test_a_row_without_all_its_answers_gets_no_record(showing):
+def test_a_row_without_all_its_answers_gets_no_record(prompting):
     texts = iter([answered("Paris"), None, answered("Rome"), answered("Rome")])
     rows = [capital_row("fr", id="f"), capital_row("it", id="i")]
-    records = roll_out(rows, 2, sample_texts=lambda prompts, _: [next(texts) for _ in prompts], seed=0, **showing)
+    records = roll_out(rows, 2, prompting, sample_texts=lambda prompts, _: [next(texts) for _ in prompts])
     assert [record["id"] for record in records] == ["i"]
 
 
@@ -114,13 +108,8 @@ def test_an_answer_that_only_the_official_rule_takes_is_no_suspect():
     (one,) = roll_out(
         [row],
         16,
+        Prompting(load_template("default"), seed=0),
         sample_texts=lambda prompts, _: [answered("unknown")] * 16,
-        seed=0,
-        kb=None,
-        template=load_template("default"),
-        system_prompt=None,
-        level="none",
-        num_passages=1,
     )
     assert one["scores"] == [1.0] * 16
     assert suspect_labels([one], [row]) == []

@@ -7,6 +7,7 @@ from PIL import Image
 
 from open_r1_kivqa.data.jsonl import Rows
 from open_r1_kivqa.evaluation.predict import predict
+from open_r1_kivqa.prompting import Prompting
 from open_r1_kivqa.prompts import load_template
 from open_r1_kivqa.rewards import accuracy_reward, load_reward_functions
 from open_r1_kivqa.trainer.rollout import Rollout
@@ -18,6 +19,7 @@ from open_r1_kivqa.vlm_modules.loading import load_processor
 # The tiny Qwen2.5-VL takes at most 112 x 112 pixels, in steps of 28: 200 x 100 becomes 140 x 56.
 IN_FRAME = {"qwen2_5_vl": "[14, 14, 70, 28]", "internvl": "[100, 250, 500, 500]"}
 IN_PIXELS = "[20, 25, 100, 50]"
+PROMPTING = Prompting(load_template("rec"), seed=0)
 
 
 @pytest.fixture(params=IN_FRAME)
@@ -45,7 +47,7 @@ def box_scale(family, tiny_model) -> BoxScale:
 
 
 def test_a_completion_in_the_models_frame_earns_full_reward(rows, family, box_scale):
-    rollout = Rollout(rows, load_template("rec"), seed=0, box_scale=box_scale)
+    rollout = Rollout(rows, PROMPTING, box_scale)
     batch = rollout.build([{"row": i} for i in range(3)], [0, 1, 2])
     text = f"<think>There.</think><answer>{IN_FRAME[family]}</answer>"
     columns = {name: [row[name] for row in batch] for name in ("sample", "box_scale")}
@@ -57,7 +59,7 @@ def test_a_completion_in_the_models_frame_earns_full_reward(rows, family, box_sc
 
 
 def test_a_response_to_learn_from_is_in_the_models_frame(rows, family, box_scale):
-    examples = PromptCompletions(rows, load_template("rec"), seed=0, box_scale=box_scale)
+    examples = PromptCompletions(rows, PROMPTING, box_scale)
     texts = [examples.example(i)["completion"][0]["content"][0]["text"] for i in range(2)]
     assert texts == [f"<answer>{IN_FRAME[family]}</answer>", f"<answer>{IN_PIXELS}</answer>"]
 
@@ -66,13 +68,8 @@ def test_evaluation_reads_the_models_frame_and_reports_pixels(rows, family, box_
     record, unread = predict(
         [rows[0], rows[0]],
         "normal",
+        PROMPTING,
         generate=lambda prompts: [f"<think>x</think><answer>{IN_FRAME[family]}</answer>", "nowhere"],
-        kb=None,
-        template=load_template("rec"),
-        system_prompt=None,
-        level="retrieved",
-        num_passages=5,
-        seed=0,
         box_scale=box_scale,
     )
     assert (record["correct_strict"], record["correct_lenient"], record["iou"]) == (1.0, 1.0, pytest.approx(1.0))

@@ -164,12 +164,11 @@ def test_outside_its_passes_the_model_is_as_it_was(trainer):
     assert "get_image_features" not in vars(inner)
     runs, computed = seen_by_tower(trainer), trainer._features.computed
     validation = GreedyValidation(
-        rows=trainer.rollout.rows.subset([0]),
+        trainer.rollout.rows.subset([0]),
+        trainer.rollout.prompting,
         folder=trainer.args.output_dir,
         max_new_tokens=2,
         batch_size=1,
-        seed=0,
-        template=trainer.rollout.template,
     )
     validation.records(trainer, "normal")
     assert len(runs) == 1 and trainer._features.computed == computed

@@ -40,25 +40,24 @@ def prompting(flags, model, folder, **more):
     """What the entries pass on, as the flags say."""
     data = DataArguments(**flags, max_passage_tokens=40, passage_images=2, num_passages=3, system_prompt="", **more)
     args = grpo_run.config(folder)
-    _, rows, _, options = before_the_model(data, VLMModelConfig(model_name_or_path=model), args, frozenset())
-    return rows, options
+    _, rows, _, made = before_the_model(data, VLMModelConfig(model_name_or_path=model), args, frozenset())
+    return rows, made
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "internvl"])
 def test_training_and_evaluation_show_the_same_passages(family, tiny_model, tmp_path, flags):
     model = tiny_model(family)
-    rows, options = prompting(flags, model, tmp_path / "run")
+    rows, shown = prompting(flags, model, tmp_path / "run")
     grpo = grpo_run.make_trainer(model, flags, grpo_run.config(tmp_path / "grpo"))
-    rollout = replace(grpo.rollout, rows=rows, **options)
-    sft = sft_run.PromptCompletions(rows, **options, epoch=0)
+    rollout = replace(grpo.rollout, rows=rows, prompting=shown)
+    sft = sft_run.PromptCompletions(rows, shown, epoch=0)
     learner = sft_run.make_trainer(model, flags, sft_run.config(tmp_path / "sft"), examples=sft)
     seen = []
     predict(
         [rows[i] for i in range(8)],
         "normal",
+        shown,
         generate=lambda prompts: seen.extend(prompts) or ["x"] * len(prompts),
-        kb=options["knowledge_base"],
-        **{name: value for name, value in options.items() if name != "knowledge_base"},
     )
     counted = 0
     for number in range(8):
@@ -69,10 +68,12 @@ def test_training_and_evaluation_show_the_same_passages(family, tiny_model, tmp_
         assert len(example["images"]) == len(image_paths(prompt))
         text = "".join(block.get("text", "") for block in prompt[-1]["content"])
         assert "The capital of France: yes." in text and MORE not in text
-        own, shown = rows[number].images, image_paths(prompt)
-        assert tuple(shown[: len(own)]) == own
-        assert [Path(path).name for path in shown[len(own) :]] == ["france.png"]  # germany has none, italy is the third
-        counted += len(shown)
+        own, pictures = rows[number].images, image_paths(prompt)
+        assert tuple(pictures[: len(own)]) == own
+        assert [Path(path).name for path in pictures[len(own) :]] == [
+            "france.png"
+        ]  # germany has none, italy is the third
+        counted += len(pictures)
         wanted = tokenize_prompts(grpo.processing_class, [prompt])
         batch = learner.data_collator([learner.train_dataset[number]])
         length = wanted["input_ids"].shape[1]
@@ -84,13 +85,13 @@ def test_training_and_evaluation_show_the_same_passages(family, tiny_model, tmp_
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "internvl"])
 def test_steps_run_on_rows_with_and_without_pictures(family, tiny_model, tmp_path, flags):
     model = tiny_model(family)
-    rows, options = prompting(flags, model, tmp_path / "run")
+    rows, shown = prompting(flags, model, tmp_path / "run")
     grpo = grpo_run.make_trainer(model, flags, grpo_run.config(tmp_path / "grpo"))
-    grpo.rollout = replace(grpo.rollout, rows=rows, **options)
+    grpo.rollout = replace(grpo.rollout, rows=rows, prompting=shown)
     grpo.train()
     assert len(grpo_run.losses(grpo)) == 2
     sft = sft_run.make_trainer(
-        model, flags, sft_run.config(tmp_path / "sft"), examples=sft_run.PromptCompletions(rows, **options)
+        model, flags, sft_run.config(tmp_path / "sft"), examples=sft_run.PromptCompletions(rows, shown)
     )
     sft.train()
     assert len(grpo_run.losses(sft)) == 2 and all(loss > 0 for loss in grpo_run.losses(sft))

@@ -3,6 +3,7 @@ from training_rows import write_data
 
 from open_r1_kivqa.data.jsonl import Rows
 from open_r1_kivqa.knowledge.base import KnowledgeBase
+from open_r1_kivqa.prompting import Prompting
 from open_r1_kivqa.prompts import load_template
 from open_r1_kivqa.trainer.rollout import Rollout, row_dataset
 
@@ -14,7 +15,7 @@ def rollout(tmp_path):
     def make(**options):
         rows = Rows.open([flags["data_file_paths"]], [flags["image_folders"]], None)
         knowledge = KnowledgeBase.open(flags["knowledge_base"])
-        return Rollout(rows, load_template("kivqa"), seed=1, knowledge_base=knowledge, **options)
+        return Rollout(rows, Prompting(load_template("kivqa"), seed=1, kb=knowledge, **options))
 
     return make
 
@@ -60,7 +61,7 @@ def test_draws_of_rows_that_are_gone_are_dropped(rollout):
     made = rollout()
     made.build(entries(0, 3), [0, 3])
     fewer = rollout()
-    fewer = Rollout(fewer.rows.subset([3, 4]), fewer.template, seed=1, knowledge_base=fewer.knowledge_base)
+    fewer = Rollout(fewer.rows.subset([3, 4]), fewer.prompting)
     fewer.load_state_dict(made.state_dict())
     assert fewer.draws.tolist() == [1, 0]
 

@@ -16,6 +16,7 @@ from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
 from ..knowledge.budget import PassageBudget
 from ..knowledge.pictures import PassagePictures
+from ..prompting import Prompting
 from ..prompts import load_template
 from ..rewards.boxes import box_problem
 from ..rewards.methods import check_methods
@@ -177,7 +178,7 @@ class Inputs:
             pictures = self.shown.pictures
             identity["pictures"] = [pictures.number, pictures.folders, self.shown.levels, self.shown.num_passages]
         if self.counter is not None:
-            processor = self.counter.processor
+            processor, prompting = self.counter.processor, self.counter.prompting
             parts = (
                 processor.to_json_string(),
                 str(processor.chat_template),
@@ -185,11 +186,11 @@ class Inputs:
             )
             identity["processor"] = [hashlib.sha256(part.encode()).hexdigest() for part in parts]
             identity["prompts"] = [
-                asdict(self.counter.template),
-                self.counter.system_prompt,
+                asdict(prompting.template),
+                prompting.system_prompt,
                 self.counter.levels,
-                self.counter.num_passages,
-                self.counter.budget and self.counter.budget.max_tokens,
+                prompting.num_passages,
+                prompting.budget and prompting.budget.max_tokens,
             ]
         return identity
 
@@ -252,18 +253,16 @@ def open_inputs(
             max_anyres_num=model.max_anyres_num,
             revision=model.model_revision,
         )
-        template = load_template(data.task_type or ("kivqa" if data.knowledge_base else "default"))
-        counter = TokenCounter(
-            processor,
-            module_for(config),
-            template,
-            data.system_prompt,
-            levels,
-            data.num_passages,
-            kb,
-            PassageBudget.of(processor.tokenizer, data.max_passage_tokens),
-            pictures,
+        prompting = Prompting(
+            load_template(data.task_type or ("kivqa" if data.knowledge_base else "default")),
+            seed=0,
+            kb=kb,
+            system_prompt=data.system_prompt,
+            num_passages=data.num_passages,
+            budget=PassageBudget.of(processor.tokenizer, data.max_passage_tokens),
+            passage_pictures=pictures,
         )
+        counter = TokenCounter(processor, module_for(config), prompting, levels)
     return Inputs(
         sources,
         Limits(data.pixel_limit, context, max_completion_length, needs_response, needs_answer, has_judge),

@@ -6,11 +6,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..knowledge.base import KnowledgeBase, Passage
-from ..knowledge.budget import PassageBudget
-from ..knowledge.context import WHOLE_ARTICLE, article_passages, choose_passages, is_shuffled
-from ..knowledge.pictures import PassagePictures
-from ..prompts import Template, build_prompt
+from ..knowledge.base import Passage
+from ..knowledge.context import WHOLE_ARTICLE, article_passages, is_shuffled
+from ..prompting import Prompting
 from ..vlm_modules.base import VLMModule
 from .images import image_size
 from .samples import Sample
@@ -24,19 +22,14 @@ class TokenCounter:
 
     Attributes:
         processor: of the model, image limits set. module: its family's.
-        template, system_prompt, num_passages, kb, budget, passage_pictures: what `build_prompt` and `choose_passages` get.
-        levels: of `choose_passages`, all that a prompt may be built at; WHOLE_ARTICLE stands for `article_passages`.
+        prompting: whatever its seed and level.
+        levels: all that a prompt may be built at; WHOLE_ARTICLE stands for `article_passages`.
     """
 
     processor: object
     module: VLMModule
-    template: Template
-    system_prompt: str | None = None
+    prompting: Prompting
     levels: tuple[str, ...] = ("retrieved",)
-    num_passages: int = 5
-    kb: KnowledgeBase | None = None
-    budget: PassageBudget | None = None
-    passage_pictures: PassagePictures | None = None
     _passage_tokens: dict[tuple[str, int], int] = field(default_factory=dict, repr=False)
 
     def count(self, samples: list[Sample], sizes: list[list[tuple[int, int]]]) -> dict[str, np.ndarray]:
@@ -54,7 +47,7 @@ class TokenCounter:
         shown = self._longest_passages(samples)
         prompts = [
             self.processor.apply_chat_template(
-                build_prompt(sample, passages, self.template, system_prompt=self.system_prompt),
+                self.prompting.prompt(sample, passages),
                 add_generation_prompt=True,
                 tokenize=False,
             )
@@ -99,26 +92,18 @@ class TokenCounter:
         return sum(self._passage_tokens[_name(passage)] for passage in passages) + images
 
     def _passages(self, sample: Sample, level: str) -> list[Passage]:
+        kb, pictures = self.prompting.kb, self.prompting.passage_pictures
         if level == WHOLE_ARTICLE:
-            passages = article_passages(sample, self.kb, self.num_passages, self.budget)
+            passages = article_passages(sample, kb, self.prompting.num_passages, self.prompting.budget)
         else:
-            passages = choose_passages(
-                sample,
-                self.kb,
-                level=level,
-                num_passages=self.num_passages,
-                seed=0,
-                draw=None,
-                budget=self.budget,
-                keep_evidence=True,
-            )
-        if self.passage_pictures is None or self.kb is None:
+            passages = self.prompting.passages(sample, level=level, keep_evidence=True, with_pictures=False)
+        if pictures is None or kb is None:
             return passages
         if is_shuffled(level):  # any of them may come first
-            every = self.passage_pictures.add(passages, self.kb, number=len(passages))
+            every = pictures.add(passages, kb, number=len(passages))
             every.sort(key=lambda passage: -self.image_tokens(_size(passage.image)) if passage.image else 0)
             passages = [replace(passage, image=None) for passage in every]
-        return self.passage_pictures.add(passages, self.kb)
+        return pictures.add(passages, kb)
 
     def _text_tokens(self, texts: list[str]) -> np.ndarray:
         if not texts:

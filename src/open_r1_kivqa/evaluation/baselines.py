@@ -19,7 +19,7 @@ from PIL import Image
 
 from ..data.samples import ANSWER_BLOCK, Sample
 from ..knowledge.base import KnowledgeBase, Passage
-from ..knowledge.context import choose_passages
+from ..prompting import Prompting
 from ..rewards import score
 from ..rewards.answer import normalise
 from ..rewards.methods import BOX_METHODS
@@ -32,27 +32,23 @@ THUMBNAIL = (12, 9)  # enough to tell flags by their colours, and about how alik
 
 def baselines(
     samples: Sequence[Sample],
+    prompting: Prompting,
     *,
-    kb: KnowledgeBase | None,
-    level: str,
-    num_passages: int,
-    seed: int,
     training: Iterable[Sample] | None = None,
     image_folders: Sequence[str] = (),
 ) -> dict[str, dict[str, float | None]]:
     """{split: {name: score in [0, 1]}} of RULES for the rows with the passages that the setting `normal` shows; rows without a split are in "all".
 
     Args:
-        kb, level, num_passages, seed: as for `choose_passages`.
         training: rows that `majority` learns from.
         image_folders: where the articles' pictures lie, besides the knowledge base's own folder. Candidate sets with a picture that lies in none (a web address, say) take no
             part in `medoid`.
     """
-    answers = _majority_answers(samples, training)
+    answers, kb = _majority_answers(samples, training), prompting.kb
     folders = [*image_folders, *([os.path.dirname(kb.path)] if kb is not None else [])]
     rows: dict[str, list[dict]] = {}
     for sample, answer in zip(samples, answers, strict=True):
-        passages = choose_passages(sample, kb, level=level, num_passages=num_passages, seed=seed, draw=None)
+        passages = prompting.passages(sample)
         row = {
             "id": sample.id,
             "entity": sample.entity,

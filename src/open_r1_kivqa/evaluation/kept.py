@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..data.jsonl import Rows
 from ..errors import InputError
+from ..prompting import Prompting
 from .records import Job
 from .shown import prompt_hash, show
 
@@ -13,7 +14,11 @@ MOST = 20_000  # records whose prompts are built again, drawn from all: some ten
 
 
 def refuse_changed_prompts(
-    folder: Path, kept: Iterable[tuple[Job, str]], rows: Rows, *, seed: int, **prompting
+    folder: Path,
+    kept: Iterable[tuple[Job, str]],
+    rows: Rows,
+    prompting: Prompting,
+    pictures: dict[str, list[tuple[str, str]]] | None = None,
 ) -> tuple[int, int]:
     """Builds the prompts of kept records again and compares their hashes; of more than MOST, those of a draw.
 
@@ -21,7 +26,7 @@ def refuse_changed_prompts(
         folder: where they are kept, for the message.
         kept: the job and the `prompt_hash` of each record.
         rows: all rows of the evaluation.
-        seed, prompting: as for `shown.show`; seed draws as well.
+        prompting, pictures: as for `shown.show`; the seed draws as well.
 
     Returns:
         How many were compared, and how many there are.
@@ -30,10 +35,10 @@ def refuse_changed_prompts(
         InputError: some differ; says how many, which is the first, and what to do.
     """
     kept = sorted(kept)
-    compared = kept if len(kept) <= MOST else sorted(random.Random(seed).sample(kept, MOST))
+    compared = kept if len(kept) <= MOST else sorted(random.Random(prompting.seed).sample(kept, MOST))
     changed = []
     for (setting, id), known in compared:
-        (shown,) = show([rows[rows.index_of(id)]], setting, seed=seed, **prompting)
+        (shown,) = show([rows[rows.index_of(id)]], setting, prompting, pictures)
         if prompt_hash(shown.prompt) != known:
             changed.append((setting, id))
     if changed:

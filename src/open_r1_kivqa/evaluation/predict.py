@@ -5,6 +5,7 @@ from functools import lru_cache
 
 from ..data.samples import Sample
 from ..knowledge.base import KnowledgeBase, Passage
+from ..prompting import Prompting
 from ..prompts import Template, neutralise
 from ..rewards import has_format, lenient_answer, strict_answer, think_text
 from ..rewards.answer import normalise
@@ -18,19 +19,18 @@ from .shown import show
 def predict(
     samples: Sequence[Sample],
     setting: str,
+    prompting: Prompting,
     *,
     generate: Callable[[list[list[dict]]], list[str | None]],
-    kb: KnowledgeBase | None,
-    template: Template,
+    pictures: dict[str, list[tuple[str, str]]] | None = None,
     box_scale: Callable[[Sample], Scale] | None = None,
     judge: Judge | None = None,
-    **showing,
 ) -> list[dict]:
     """Answers the rows under one of SETTINGS, in one call of `generate`.
 
     Args:
         generate: prompts to the texts of their answers, in order; None where there is no answer now, as of a server that fails: such a row gets no record.
-        kb, template, showing: as for `shown.show`.
+        pictures: as for `shown.show`.
         box_scale: from the model's coordinates to a row's original pixels; None if they are the same.
         judge: grades the rows of the method `llm`; without one, and where it fails, they count as not scored.
 
@@ -38,7 +38,7 @@ def predict(
         A record for each row, in order: "id", "split", "setting", "question_type", "entity", "prediction" (the whole text), what `score_texts` says of it, "pick" and "copy" (see
         `quoted`; None without knowledge base), and what `Shown.record` says of the prompt.
     """
-    shown = show(samples, setting, kb=kb, template=template, **showing)
+    shown = show(samples, setting, prompting, pictures)
     texts = generate([one.prompt for one in shown])
     answered = [i for i, text in enumerate(texts) if text is not None]
     # The row's own picture decides what its boxes mean, whatever the prompt shows.
@@ -53,7 +53,7 @@ def predict(
             "entity": samples[i].entity,
             "prediction": texts[i],
             **verdict_of_text,
-            **quoted(texts[i], samples[i], shown[i].passages, kb, template),
+            **quoted(texts[i], samples[i], shown[i].passages, prompting.kb, prompting.template),
             **shown[i].record(),
         }
         for i, verdict_of_text in zip(answered, verdicts, strict=True)

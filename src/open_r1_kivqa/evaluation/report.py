@@ -11,6 +11,7 @@ from rich.measure import Measurement
 from ..data.jsonl import Rows
 from ..data.samples import Sample
 from ..knowledge.base import KnowledgeBase
+from ..prompting import Prompting
 from ..rewards.judge import Judge
 from . import predict, rollouts
 from .baselines import baselines
@@ -30,11 +31,8 @@ def conclude(
     rows: Rows,
     jobs: list[Job],
     rollout_jobs: list[Job],
+    prompting: Prompting,
     *,
-    kb: KnowledgeBase | None,
-    level: str,
-    num_passages: int,
-    seed: int,
     temperature: float,
     training: Iterable[Sample] | None,
     image_folders: Sequence[str],
@@ -45,7 +43,7 @@ def conclude(
 
     Args:
         jobs, rollout_jobs: of predictions.jsonl and rollouts.jsonl, in their order.
-        kb, level, num_passages, seed: as for `choose_passages`. temperature: of the rollouts.
+        temperature: of the rollouts.
         training, image_folders: what `baselines` takes.
         conditions: of `read_conditions`.
     """
@@ -57,13 +55,12 @@ def conclude(
     if judge is not None:
         _ask_again(folder, records, samples, sampled, sampled_rows, judge)
 
-    summary = summarise(records, seed=seed)
+    summary = summarise(records, seed=prompting.seed)
     summary["unanswered"] = sum(not parsed[id].answers for id in {id for _, id in jobs})
     normal = [record for record in records if record["setting"] == "normal"]
-    wants_passages = kb is not None and level != "none"
+    wants_passages = prompting.kb is not None and prompting.level != "none"
     summary["without_passages"] = sum(not record["passages"] for record in normal) if wants_passages else 0
-    showing = {"kb": kb, "level": level, "num_passages": num_passages, "seed": seed}
-    of_rules = baselines(list(parsed.values()), training=training, image_folders=image_folders, **showing)
+    of_rules = baselines(list(parsed.values()), prompting, training=training, image_folders=image_folders)
     for split, scores in of_rules.items():
         summary["splits"][split]["baselines"] = scores
     for split, scores in rollouts.summarise_rollouts(sampled).items():
@@ -73,7 +70,7 @@ def conclude(
         setting: prompts_hash([record for record in records if record["setting"] == setting])
         for setting in dict.fromkeys(record["setting"] for record in records)
     } | {"all": prompts_hash(records)}
-    summary["published"] = _beside_published(summary["official"], records, samples, kb, conditions)
+    summary["published"] = _beside_published(summary["official"], records, samples, prompting.kb, conditions)
     suspects = _write_suspects(folder, sampled, sampled_rows)
     write_official_predictions(folder, records, samples)
     _write(folder / "summary.json", json.dumps(summary, indent=2) + "\n")

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from ..data.samples import Sample
+from ..prompting import Prompting
 from ..rewards.answer import normalise
 from ..rewards.judge import Judge
 from ..rewards.methods import JUDGED, Scale, references, scale_of
@@ -24,26 +25,25 @@ LEAST_SHARE = 0.75  # of its rollouts that give one same answer
 def roll_out(
     samples: Sequence[Sample],
     number: int,
+    prompting: Prompting,
     *,
     sample_texts: Callable[[list[list[dict]], list[int]], list[str | None]],
-    seed: int,
     box_scale: Callable[[Sample], Scale] | None = None,
     judge: Judge | None = None,
-    **showing,
 ) -> list[dict]:
     """Has each row answered `number` times, in one call of `sample_texts`.
 
     Args:
         sample_texts: prompts and a seed for each to texts, in order; None where there is no answer now: such a row gets no record.
-        seed: the run's. A completion's own is made of it, the row's id and the completion's number.
-        box_scale, judge: as for `predict`. showing: as for `shown.show`.
+            A completion's seed is made of that of `prompting`, the row's id and the completion's number.
+        box_scale, judge: as for `predict`.
 
     Returns:
         A record for each row, in order: "id", "setting", "split", "question_type", "entity", "prompt_hash", "texts" and "answers" (lenient, None if there is none), and "scores" (as
         `correct_lenient`, None where there is no verdict), each a list of `number`.
     """
-    prompts = [one.prompt for one in show(samples, SETTING, seed=seed, **showing)]
-    seeds = [row_seed(seed, sample.id, j) for sample in samples for j in range(number)]
+    prompts = [one.prompt for one in show(samples, SETTING, prompting)]
+    seeds = [row_seed(prompting.seed, sample.id, j) for sample in samples for j in range(number)]
     texts = sample_texts([prompt for prompt in prompts for _ in range(number)], seeds)
     of_row = [texts[i * number : (i + 1) * number] for i in range(len(samples))]
     answered = [i for i, its_texts in enumerate(of_row) if None not in its_texts]

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 
 from ..data.images import content_hash
 from ..data.samples import Sample
-from ..knowledge.base import KnowledgeBase, Passage
-from ..knowledge.budget import PassageBudget
-from ..knowledge.context import article_passages, choose_passages
-from ..knowledge.pictures import PassagePictures
-from ..prompts import Template, build_prompt
+from ..knowledge.base import Passage
+from ..knowledge.context import article_passages
+from ..prompting import Prompting
 from .settings import SETTINGS, apply_setting, pictures_of
 
 
@@ -49,21 +47,13 @@ class Shown:
 def show(
     samples: Sequence[Sample],
     setting: str,
-    *,
-    kb: KnowledgeBase | None,
-    template: Template,
-    system_prompt: str | None,
-    level: str,
-    num_passages: int,
-    seed: int,
+    prompting: Prompting,
     pictures: dict[str, list[tuple[str, str]]] | None = None,
-    budget: PassageBudget | None = None,
-    passage_pictures: PassagePictures | None = None,
 ) -> list[Shown]:
     """The rows under one of SETTINGS, in order.
 
     Args:
-        level, num_passages, seed, budget, passage_pictures: as for `choose_passages`; a setting may have a level of its own.
+        prompting: a setting may have a level of its own.
         pictures: what `wrong_image` draws from, of `pictures_of`; default: the pictures of `samples`.
     """
     if SETTINGS[setting].images == "other" and pictures is None:
@@ -71,33 +61,23 @@ def show(
     with_images = SETTINGS[setting].images != "none"
     shown = []
     for sample in samples:
-        passages = passages_of(setting, sample, kb, level=level, num_passages=num_passages, seed=seed, budget=budget)
-        if passage_pictures is not None and kb is not None:
-            passages = passage_pictures.add(passages, kb)
+        passages = passages_of(setting, sample, prompting)
         sample = apply_setting(setting, sample, pictures or {})
-        prompt = build_prompt(sample, passages, template, system_prompt=system_prompt, with_images=with_images)
+        prompt = prompting.prompt(sample, passages, with_images=with_images)
         shown.append(Shown(sample, sample.images if with_images else (), passages, prompt))
     return shown
 
 
-def passages_of(
-    setting: str,
-    sample: Sample,
-    kb: KnowledgeBase | None,
-    *,
-    level: str,
-    num_passages: int,
-    seed: int,
-    budget: PassageBudget | None = None,
-) -> list[Passage]:
-    """The passages that a setting shows, in order and without pictures; see `choose_passages`."""
-    setting = SETTINGS[setting]
+def passages_of(setting: str, sample: Sample, prompting: Prompting) -> list[Passage]:
+    """The passages that a setting shows, in order; the first ones as shown have pictures, if wanted."""
+    setting, kb, pictures = SETTINGS[setting], prompting.kb, prompting.passage_pictures
     if setting.whole_article:
-        return article_passages(sample, kb, num_passages, budget)
-    passages = choose_passages(
-        sample, kb, level=setting.level or level, num_passages=num_passages, seed=seed, draw=None, budget=budget
-    )
-    return _in_another_order(passages, sample, seed) if setting.shuffled else passages
+        passages = article_passages(sample, kb, prompting.num_passages, prompting.budget)
+    else:
+        passages = prompting.passages(sample, level=setting.level, with_pictures=False)
+    if setting.shuffled:
+        passages = _in_another_order(passages, sample, prompting.seed)
+    return passages if pictures is None or kb is None else pictures.add(passages, kb)
 
 
 def _in_another_order(passages: list[Passage], sample: Sample, seed: int) -> list[Passage]:

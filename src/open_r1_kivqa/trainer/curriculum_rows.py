@@ -57,7 +57,7 @@ class CurriculumMixin:
         mine = {
             "digest": seen.hexdigest(),
             "places": self.places,
-            "hit": [shows_evidence(row["sample"], row["passages"], self.rollout.knowledge_base) for row in inputs],
+            "hit": [shows_evidence(row["sample"], row["passages"], self.rollout.prompting.kb) for row in inputs],
             "truncated": [ids[-1] not in ends for ids in completion_ids],
         }
         told = gather_object([mine])

@@ -12,11 +12,7 @@ from datasets import Dataset
 
 from ..data.jsonl import Rows
 from ..data.samples import Sample
-from ..knowledge.base import KnowledgeBase
-from ..knowledge.budget import PassageBudget
-from ..knowledge.context import choose_passages
-from ..knowledge.pictures import PassagePictures
-from ..prompts import Template, build_prompt
+from ..prompting import Prompting
 from ..rewards.methods import Scale, scale_of
 
 ROW = "row"  # the only column of the dataset that TRL sees
@@ -32,24 +28,19 @@ class Rollout:
     """Builds prompts and remembers how often each row was drawn.
 
     Attributes:
-        level: which passages prompts show from now on; see `knowledge.context.choose_passages`, also for `budget` and `passage_pictures`.
+        level: of the prompts from now on; that of `prompting` until a curriculum sets another.
         box_scale: from the model's coordinates to a row's original pixels; None if they are the same.
         draws: (number of rows,) how many generation batches each row was part of. Everything random about a prompt is seeded by (seed, row id, draws), so it is the same on every rank and after a resume.
     """
 
     rows: Rows
-    template: Template
-    seed: int
-    knowledge_base: KnowledgeBase | None = None
-    system_prompt: str | None = None
-    level: str = "retrieved"
-    num_passages: int = 5
-    budget: PassageBudget | None = None
-    passage_pictures: PassagePictures | None = None
+    prompting: Prompting
     box_scale: Callable[[Sample], Scale] | None = None
+    level: str = field(init=False)
     draws: np.ndarray = field(init=False)
 
     def __post_init__(self):
+        self.level = self.prompting.level
         self.draws = np.zeros(len(self.rows), dtype=np.int32)
 
     def build(self, inputs: list[dict], all_row_numbers: list[int]) -> list[dict]:
@@ -68,18 +59,9 @@ class Rollout:
 
     def _row(self, number: int) -> dict:
         sample = self.rows[number]
-        passages = choose_passages(
-            sample,
-            self.knowledge_base,
-            level=self.level,
-            num_passages=self.num_passages,
-            seed=self.seed,
-            draw=int(self.draws[number]),
-            budget=self.budget,
-            passage_pictures=self.passage_pictures,
-        )
+        passages = self.prompting.passages(sample, draw=int(self.draws[number]), level=self.level)
         return {
-            "prompt": build_prompt(sample, passages, self.template, system_prompt=self.system_prompt),
+            "prompt": self.prompting.prompt(sample, passages),
             "sample": sample,
             "sample_id": sample.id,
             "solution": sample.answer,

@@ -20,11 +20,8 @@ from ..data.images import load_image
 from ..data.jsonl import Rows
 from ..data.samples import Sample
 from ..errors import InputError
-from ..knowledge.base import KnowledgeBase
-from ..knowledge.budget import PassageBudget
-from ..knowledge.context import choose_passages
-from ..knowledge.pictures import PassagePictures
-from ..prompts import Template, build_completion, build_prompt, image_paths
+from ..prompting import Prompting
+from ..prompts import build_completion, image_paths
 from ..rewards.boxes import scale_boxes
 from ..rewards.methods import BOX_METHODS, Scale
 from .checkpoints import ResumeMixin, SaveOnSigterm
@@ -39,20 +36,12 @@ class PromptCompletions:
     """A transform for a dataset of row numbers: {"row": [numbers]} to TRL's prompt-completion examples.
 
     Attributes:
-        level, num_passages, budget, passage_pictures: which passages prompts show, and how; see `knowledge.context.choose_passages`.
         box_scale: from the model's coordinates to a row's original pixels: boxes in responses are written in the model's. None if they are the same.
         epoch: how often each row was drawn before, so that another epoch shows another order; None for held-out rows, whose passages stay the same.
     """
 
     rows: Rows
-    template: Template
-    seed: int
-    knowledge_base: KnowledgeBase | None = None
-    system_prompt: str | None = None
-    level: str = "retrieved"
-    num_passages: int = 5
-    budget: PassageBudget | None = None
-    passage_pictures: PassagePictures | None = None
+    prompting: Prompting
     box_scale: Callable[[Sample], Scale] | None = None
     epoch: int | None = None
 
@@ -63,17 +52,7 @@ class PromptCompletions:
 
     def example(self, number: int) -> dict:
         sample = self.rows[number]
-        passages = choose_passages(
-            sample,
-            self.knowledge_base,
-            level=self.level,
-            num_passages=self.num_passages,
-            seed=self.seed,
-            draw=self.epoch,
-            budget=self.budget,
-            passage_pictures=self.passage_pictures,
-        )
-        prompt = build_prompt(sample, passages, self.template, system_prompt=self.system_prompt)
+        prompt = self.prompting.prompt(sample, self.prompting.passages(sample, draw=self.epoch))
         images = [load_image(path) for path in image_paths(prompt)]
         # TRL's collator fills image blocks from the column `images`, in order, and wants them empty.
         for message in prompt:

@@ -13,10 +13,7 @@ from ..evaluation.generate import greedy
 from ..evaluation.predict import predict
 from ..evaluation.records import write_records
 from ..evaluation.summary import summarise
-from ..knowledge.base import KnowledgeBase
-from ..knowledge.budget import PassageBudget
-from ..knowledge.pictures import PassagePictures
-from ..prompts import Template
+from ..prompting import Prompting
 from ..rewards.judge import Judge
 from ..rewards.methods import Scale
 
@@ -31,17 +28,10 @@ class GreedyValidation:
     """
 
     rows: Rows
-    template: Template
+    prompting: Prompting
     folder: Path
     max_new_tokens: int
     batch_size: int
-    seed: int
-    knowledge_base: KnowledgeBase | None = None
-    system_prompt: str | None = None
-    level: str = "retrieved"
-    num_passages: int = 5
-    budget: PassageBudget | None = None
-    passage_pictures: PassagePictures | None = None
     box_scale: Callable[[Sample], Scale] | None = None
     judge: Judge | None = None
 
@@ -74,15 +64,8 @@ class GreedyValidation:
             records = predict(
                 mine,
                 setting,
+                self.prompting,
                 generate=generate,
-                kb=self.knowledge_base,
-                template=self.template,
-                system_prompt=self.system_prompt,
-                level=self.level,
-                num_passages=self.num_passages,
-                budget=self.budget,
-                passage_pictures=self.passage_pictures,
-                seed=self.seed,
                 box_scale=self.box_scale,
                 judge=self.judge,
             )
