@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from .errors import InputError
 
 MOST_OPEN = 1000  # connections that the client keeps at most
-OURS = ("model", "messages", "stream", "n")  # fields of a request that people leave alone
+OURS = ("model", "messages", "stream", "stream_options", "n")  # fields of a request that people leave alone
 
 
 def check_url(flag: str, url: str) -> None:
@@ -22,8 +22,9 @@ def check_url(flag: str, url: str) -> None:
     if host is None or parts.scheme not in ("http", "https"):
         raise InputError(f"--{flag} is no http or https address: give one like http://localhost:8000/v1.")
     if "@" in parts.netloc or parts.query or parts.fragment:
+        key_flag = flag.removesuffix("url") + "api_key_env"
         raise InputError(
-            f"--{flag} has a password, a query or a fragment in it: give the plain base URL, and the key by --{flag.removesuffix('_url')}_api_key_env."
+            f"--{flag} has a password, a query or a fragment in it: give the plain base URL, and the key by --{key_flag}."
         )
     if parts.path.rstrip("/").endswith("/completions"):
         raise InputError(f"--{flag} {url} is the address of one call: leave /chat/completions out, it is added.")

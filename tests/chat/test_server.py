@@ -141,8 +141,8 @@ def test_a_key_is_never_shown(monkeypatch):
     [
         ({"url": "localhost:8000"}, "no http or https address"),
         ({"url": "http://localhost:x/v1"}, "no http or https address"),
-        ({"key_env": "CHAT_KEY_THAT_IS_NOT_SET"}, "holds no key"),
-        ({"request": "[1]"}, "no JSON object"),
+        ({"key_env": "CHAT_KEY_THAT_IS_NOT_SET"}, "is not set"),
+        ({"request": "[1]"}, "a JSON object is wanted"),
         ({"request": '{"messages": []}'}, "sets 'messages'"),
     ],
 )

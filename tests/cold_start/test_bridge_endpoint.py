@@ -16,8 +16,6 @@ from open_r1_kivqa.endpoint import (
     read_reply,
     seconds_told,
 )
-from open_r1_kivqa.errors import InputError
-from open_r1_kivqa.remote import check_url, key_named, read_request, request_fields
 
 ASK = [{"role": "user", "content": "Hello"}]
 
@@ -174,35 +172,3 @@ def test_no_chat_completion(body):
 def test_read_reply(message, end, reply):
     body = json.dumps({"choices": [{"message": message, "finish_reason": end}], "usage": {"prompt_tokens": True}})
     assert read_reply(body.encode()) == reply
-
-
-# Flags
-
-
-@pytest.mark.parametrize("url", ["http://localhost:8000/v1", "https://api.example.org/v1/", "http://[::1]:8000/v1"])
-def test_base_urls(url):
-    check_url("mllm_url", url)
-
-
-@pytest.mark.parametrize(
-    "url", ["", "localhost", "ftp://host/v1", "http://", "http://host:port/v1", "http://h/v1?key=1"]
-)
-def test_no_base_urls(url):
-    with pytest.raises(InputError, match="--mllm_url"):
-        check_url("mllm_url", url)
-
-
-def test_a_key_that_is_none(monkeypatch):
-    assert key_named("mllm_api_key_env", None) is None
-    monkeypatch.setenv("A_KEY", "two words")
-    with pytest.raises(InputError, match="A_KEY holds 9 characters that are no key"):
-        key_named("mllm_api_key_env", "A_KEY")
-    monkeypatch.setenv("A_KEY", " sk-1\n")
-    assert key_named("mllm_api_key_env", "A_KEY") == "sk-1"
-
-
-def test_request_fields():
-    assert read_request("judge_request", '{"a": null}') == read_request("judge_request", {"a": None}) == {"a": None}
-    assert read_request("judge_request", None) == {}
-    assert request_fields("mllm_request", None, {"a": 1}) == {"a": 1}
-    assert request_fields("mllm_request", '{"a": null, "b": {"c": 2}}', {"a": 1, "d": 3}) == {"b": {"c": 2}, "d": 3}

@@ -1,17 +1,12 @@
 """A model behind an OpenAI-compatible server, such as `vllm serve`: the same messages and pixels, its own chat template."""
 
-import json
-import os
 import time
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 from ..errors import InputError
 from ..protocol import request_messages
-from ..remote import check_key_name
+from ..remote import check_url, key_named, request_fields
 from .reply import CUT, DONE, STOPPED, Completion, Sampling
-
-OURS = ("model", "messages", "stream", "stream_options", "n")  # fields of a request that --request leaves alone
 
 
 class Server:
@@ -40,17 +35,16 @@ class Server:
     ):
         import openai
 
-        _check_url(url)
+        check_url("url", url)
         self._url, self._model = url, model
-        self._key = None if key_env is None else _key_in(key_env)
-        self._fields = {
+        self._key = key_named("api_key_env", key_env)
+        defaults = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_new_tokens,
             "seed": sampling.seed,
-            **_read_request(request),
         }
-        self._fields = {name: value for name, value in self._fields.items() if value is not None}
+        self._fields = request_fields("request", request, defaults)
         # Without a key the client would take OPENAI_API_KEY, which is not this server's.
         self._client = openai.OpenAI(base_url=url, api_key=self._key or "EMPTY", timeout=timeout)
 
@@ -118,37 +112,3 @@ def _reasoning(delta) -> str:
     """What a server with a reasoning parser hands over apart: vLLM's `reasoning`, in older versions and elsewhere `reasoning_content`."""
     found = getattr(delta, "reasoning", None) or getattr(delta, "reasoning_content", None)
     return found if isinstance(found, str) else ""
-
-
-def _check_url(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        host = None
-    if not host or parts.scheme not in ("http", "https"):
-        raise InputError(f"--url {url!r} is no http or https address: give one like http://localhost:8000/v1.")
-
-
-def _key_in(variable: str) -> str:
-    """The key that the environment variable holds. Errors don't repeat it."""
-    check_key_name("api_key_env", variable)
-    key = os.environ.get(variable, "").strip()
-    if not (key and key.isascii() and key.isprintable() and " " not in key):
-        raise InputError(f"The environment variable {variable}, which --api_key_env names, holds no key.")
-    return key
-
-
-def _read_request(request: str | None) -> dict:
-    if request is None:
-        return {}
-    try:
-        fields = json.loads(request)
-    except ValueError:
-        fields = None
-    if not isinstance(fields, dict):
-        raise InputError(f"""--request {request!r} is no JSON object: write one like '{{"top_k": 20}}'.""")
-    taken = [name for name in OURS if name in fields]
-    if taken:
-        raise InputError(f"--request sets {taken[0]!r}, which kivqa chat sets itself: leave it out.")
-    return fields
