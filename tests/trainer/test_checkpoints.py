@@ -48,6 +48,8 @@ class TestFindCheckpoint:
         inside = checkpoint(tmp_path, 3, marker={"global_step": 3, "resumable": False})
         with pytest.raises(InputError, match="inside a generation batch"):
             find_checkpoint(str(inside), str(tmp_path))
+        with pytest.raises(InputError, match="inside a generation batch"):  # and no other one is there
+            find_checkpoint("true", str(tmp_path))
 
     def test_half_a_marker_is_none(self, tmp_path):
         (checkpoint(tmp_path, 2) / "complete.json").write_text("{")
@@ -138,6 +140,109 @@ def test_sigterm_saves_at_the_next_boundary_and_the_run_goes_on_from_there(tiny_
     resumed = make_trainer(tiny_model("qwen2_5_vl"), flags, config(tmp_path / "run", **options))
     resumed.train(resume_from_checkpoint=found)
     assert resumed.state.global_step == 4
+
+
+MOVING = {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 0.5}
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "internvl"])
+def test_a_reference_that_moves_is_in_the_checkpoint(family, tiny_model, tmp_path):
+    """The KL, which is measured from it, is what tells; with another model's weights it would be larger."""
+    flags = write_data(tmp_path / "data")
+    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "learning_rate": 1e-2, **MOVING}
+    unbroken = make_trainer(tiny_model(family), flags, config(tmp_path / "a", **options))
+    unbroken.train()
+    resumed = make_trainer(tiny_model(family), flags, config(tmp_path / "b", **options))
+    resumed.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-2"))
+    assert losses(resumed) == losses(unbroken)
+    moved = unbroken.reference_weights()
+    for name, value in resumed.reference_weights().items():
+        assert torch.equal(moved[name], value), name
+    first = load_model(tiny_model(family)).state_dict()
+    assert any(not torch.equal(first[name], value) for name, value in moved.items())
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "per_batch", "per_device", "waits"),
+    [(2, 3, 4, True), (4, 3, 2, True), (2, 3, 2, False), (3, 2, 4, False)],
+)
+def test_checkpoints_lie_on_boundaries_whatever_an_epoch_ends_with(
+    accumulation, per_batch, per_device, waits, tiny_model, tmp_path, capsys
+):
+    """An epoch's last step may have fewer micro-batches than the others; then later steps lie elsewhere in their generation batches. All checkpoints, but for the one at the end of training, can be resumed from.
+
+    With (2, 3, 4), eight rows are one batch of three micro-batches an epoch, so steps of two and of one: step 3, asked for, lies inside the second batch, which ends with step 4.
+    """
+    flags = write_data(tmp_path / "data")
+    options = {"steps_per_generation": per_batch, "gradient_accumulation_steps": accumulation, "max_steps": 9}
+    options |= {"per_device_train_batch_size": per_device, "save_strategy": "steps"}
+    unbroken = make_trainer(tiny_model("qwen2_5_vl"), flags, config(tmp_path / "a", **options, save_steps=per_batch))
+    unbroken.train()
+    found = {
+        int(path.parent.name.partition("-")[2]): json.loads(path.read_text())["resumable"]
+        for path in (tmp_path / "a").glob("checkpoint-*/complete.json")
+    }
+    assert len(found) > 2 and all(found[step] for step in found if step != 9)
+    assert ("lies inside a generation batch" in capsys.readouterr().out) == waits
+    assert any(step % per_batch for step in found if step != 9) == waits
+    resumed = make_trainer(tiny_model("qwen2_5_vl"), flags, config(tmp_path / "b", **options, save_steps=12))
+    resumed.train(resume_from_checkpoint=str(tmp_path / "a" / f"checkpoint-{sorted(found)[0]}"))
+    assert losses(resumed) == losses(unbroken)
+
+
+def test_weights_alone_are_nothing_to_go_on_from(tiny_model, tmp_path):
+    """--save_only_model leaves out optimizer, schedule and random states; a run that went on would begin them anew unseen."""
+    flags = write_data(tmp_path / "data")
+    args = config(tmp_path / "run", save_strategy="steps", save_steps=1, save_only_model=True)
+    make_trainer(tiny_model("qwen2_5_vl"), flags, args).train()
+    for asked in ("true", str(tmp_path / "run" / "checkpoint-1")):
+        with pytest.raises(InputError, match="--save_only_model"):
+            find_checkpoint(asked, str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("fails", ["save_own_state", "_save_optimizer_and_scheduler"])
+def test_a_save_that_fails_leaves_the_checkpoints_before_it(fails, tiny_model, tmp_path, monkeypatch):
+    """With one checkpoint to keep, the old one must stay until the new one is whole."""
+    flags = write_data(tmp_path / "data")
+    args = config(tmp_path / "run", max_steps=3, save_strategy="steps", save_steps=1, save_total_limit=1)
+    trainer = make_trainer(tiny_model("qwen2_5_vl"), flags, args)
+    save = getattr(trainer, fails)
+
+    def full(*arguments):
+        if trainer.state.global_step == 3:
+            raise OSError(28, "No space left on device")
+        save(*arguments)
+
+    monkeypatch.setattr(trainer, fails, full)
+    with pytest.raises(OSError, match="No space left"):
+        trainer.train()
+    run = tmp_path / "run"
+    assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
+    assert find_checkpoint("true", str(run)) == str(run / "checkpoint-2")
+
+
+def test_a_checkpoint_that_is_written_anew_counts_as_incomplete_meanwhile(tiny_model, tmp_path):
+    """A run that went on from an earlier one comes by it again."""
+    flags = write_data(tmp_path / "data")
+    args = config(tmp_path / "run", max_steps=1, save_strategy="steps", save_steps=1)
+    trainer = make_trainer(tiny_model("qwen2_5_vl"), flags, args)
+    folder = tmp_path / "run" / "checkpoint-1"
+    folder.mkdir(parents=True)
+    (folder / "complete.json").write_text(json.dumps(WHOLE))
+    seen = []
+    save = trainer._save_rng_state
+    trainer._save_rng_state = lambda output: seen.append((folder / "complete.json").exists()) or save(output)
+    trainer.train()
+    assert seen == [False] and (folder / "complete.json").exists()
+
+
+def test_the_end_of_training_inside_a_generation_batch_leaves_what_can_be_resumed(tiny_model, tmp_path):
+    """Five steps of two a generation batch: checkpoint-5 is whole, but of no use to go on from, so checkpoint-4 stays."""
+    flags = write_data(tmp_path / "data")
+    options = {"steps_per_generation": 2, "save_strategy": "steps", "save_steps": 2, "save_total_limit": 1}
+    make_trainer(tiny_model("qwen2_5_vl"), flags, config(tmp_path / "run", max_steps=5, **options)).train()
+    assert {path.name for path in (tmp_path / "run").glob("checkpoint-*")} == {"checkpoint-4", "checkpoint-5"}
+    assert find_checkpoint("true", str(tmp_path / "run")).endswith("checkpoint-4")
 
 
 @pytest.mark.parametrize(

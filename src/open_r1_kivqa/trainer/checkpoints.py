@@ -12,12 +12,14 @@ from pathlib import Path
 from accelerate.utils import gather_object
 from peft import PeftModel
 from transformers import TrainerCallback
+from transformers.trainer_utils import rotate_checkpoints
 
 from ..errors import InputError
 from ..manifest import refuse_unusable_folder
 from ..vlm_modules.loading import load_model
 
 MARKER = "complete.json"
+NOT_RESUMABLE = "it was saved inside a generation batch, or without the optimizer (--save_only_model), from where a run can't go on exactly"
 
 
 class ResumeMixin:
@@ -65,17 +67,34 @@ class ResumeMixin:
             ) from error
 
     def _save_checkpoint(self, model, trial):
-        """Stock save, then our own state, then the marker: a checkpoint without it was interrupted and is never resumed from."""
-        super()._save_checkpoint(model, trial)
-        folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        """Stock save, then our own state, then the marker: a checkpoint without it was interrupted and is never resumed from.
+
+        Older checkpoints go (--save_total_limit) once this one is whole and can be resumed from; the stock method lets them go before. One that is written anew loses its marker first.
+        """
+        run_dir = self._get_output_dir(trial=trial)
+        folder = Path(run_dir) / f"checkpoint-{self.state.global_step}"
         if self.args.should_save:
-            self.save_own_state(folder)
+            (folder / MARKER).unlink(missing_ok=True)
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self.args.save_total_limit = limit
+        self.save_own_state(folder)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            write_json(folder / MARKER, {"global_step": self.state.global_step, "resumable": self.at_boundary()})
+            write_json(
+                folder / MARKER,
+                {
+                    "global_step": self.state.global_step,
+                    "resumable": self.at_boundary() and not self.args.save_only_model,
+                },
+            )
+            if self.at_boundary():
+                rotate_checkpoints(run_dir, limit, self.state.best_model_checkpoint, use_mtime=True)
 
     def save_own_state(self, folder: Path) -> None:
-        """Hook: what a subclass wants in the checkpoint, written by rank 0."""
+        """Hook: what a subclass wants in the checkpoint. Called on all ranks; `args.should_save` tells which one writes."""
 
     def at_boundary(self) -> bool:
         """Hook: whether a run resumed from here goes on exactly as the unbroken one."""
@@ -122,7 +141,7 @@ def find_checkpoint(resume_from_checkpoint: str | None, output_dir: str) -> str 
         resume_from_checkpoint: None or "false" for a fresh start, "true" for the newest complete checkpoint of `output_dir`, or a checkpoint's folder.
 
     Raises:
-        InputError: nothing complete to resume from, or a checkpoint taken inside a generation batch.
+        InputError: nothing complete to resume from, or a checkpoint that lacks what a run needs to go on exactly.
     """
     if resume_from_checkpoint is None or str(resume_from_checkpoint).lower() in ("false", "none", ""):
         return None
@@ -139,15 +158,20 @@ def find_checkpoint(resume_from_checkpoint: str | None, output_dir: str) -> str 
             )
         if not marker["resumable"]:
             raise InputError(
-                f"--resume_from_checkpoint {folder}: it was saved inside a generation batch, from where a run can't go on exactly. Give an older checkpoint."
+                f"--resume_from_checkpoint {folder}: {NOT_RESUMABLE}. Give an older checkpoint, or start anew with it as --model_name_or_path and another --output_dir."
             )
         return str(folder)
-    found = []
+    found, whole = [], 0
     for folder in Path(output_dir).glob("checkpoint-*"):
         number = re.fullmatch(r"checkpoint-(\d+)", folder.name)
         marker = read_marker(folder) if number else None
+        whole += marker is not None
         if marker is not None and marker["resumable"]:
             found.append((int(number.group(1)), folder))
+    if not found and whole:
+        raise InputError(
+            f"--resume_from_checkpoint true: {output_dir} has checkpoints, of each of which holds: {NOT_RESUMABLE}. Start anew with one of them as --model_name_or_path and another --output_dir."
+        )
     if not found:
         raise InputError(
             f"--resume_from_checkpoint true: {output_dir} holds no complete checkpoint. Leave the flag out to start anew."
@@ -194,6 +218,34 @@ class SaveOnSigterm(TrainerCallback):
             )
             control.should_save = True
             control.should_training_stop = True
+        return control
+
+
+class WaitForBoundary(TrainerCallback):
+    """Evaluation and checkpoints that fall inside a generation batch come at its end, from where a run can be resumed exactly.
+
+    `VLMGRPOConfig` refuses such --save_steps. But where generation batches and --gradient_accumulation_steps don't divide each other, an epoch may end with a step of fewer micro-batches, and later ones lie elsewhere.
+    Put it after transformers' own callbacks, which ask for both. What the end of training asks for is done there.
+    """
+
+    def __init__(self, trainer):
+        self.trainer = trainer
+        self.owed = {"should_evaluate": False, "should_save": False}
+        self.told = False
+
+    def on_step_end(self, args, state, control, **kwargs):
+        ready = self.trainer.at_boundary() or state.global_step >= state.max_steps
+        for name, owed in self.owed.items():
+            wanted = owed or getattr(control, name)
+            setattr(control, name, wanted and ready)
+            self.owed[name] = wanted and not ready
+            if self.owed[name] and not self.told and state.is_world_process_zero:
+                self.told = True
+                print(
+                    f"Step {state.global_step} lies inside a generation batch, since an epoch ended with fewer micro-batches than --gradient_accumulation_steps. "
+                    "Evaluations and checkpoints wait for its end, so that the run can be resumed exactly.",
+                    flush=True,
+                )
         return control
 
 

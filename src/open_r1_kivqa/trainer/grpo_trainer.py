@@ -30,12 +30,13 @@ from ..errors import InputError
 from ..prompts import decode_images
 from ..schedule import parse_stages
 from ..vlm_modules import module_for
-from .checkpoints import KeepBest, ResumeMixin, SaveOnSigterm, read_marker
+from .checkpoints import KeepBest, ResumeMixin, SaveOnSigterm, WaitForBoundary, read_marker
 from .curriculum_rows import CurriculumMixin
 from .dynamic_sampling import DynamicSamplingMixin
 from .image_features import ImageFeaturesMixin
 from .pictures_once import once_per_picture
 from .progress import PhaseTimer
+from .reference import load_reference, save_reference
 from .rollout import ROW, Rollout, row_dataset
 from .sampler import EpochRepeatSampler
 from .shared_prefill import SharedPrefillMixin
@@ -106,6 +107,7 @@ class VLMGRPOTrainer(
             if args.shared_prefix:
                 self.prepare_shared_prefix()
             self.prepare_image_features()
+            self.add_callback(WaitForBoundary(self))
             self.add_callback(SaveOnSigterm(self))
         if validation is not None:
             self.add_callback(KeepBest())
@@ -289,16 +291,24 @@ class VLMGRPOTrainer(
         return self._step % (self.args.steps_per_generation * self.num_iterations) == 0
 
     def save_own_state(self, folder: Path) -> None:
-        if self.rollout is not None:
+        if self.args.sync_ref_model:
+            save_reference(self.reference_weights(), folder, writes=self.args.should_save)
+        if self.rollout is not None and self.args.should_save:
             np.savez_compressed(folder / ROLLOUT_STATE, **self.rollout.state_dict())
-        if self.curriculum is not None:
+        if self.curriculum is not None and self.args.should_save:
             self.curriculum.save(folder / STATE_FILE)
+
+    def reference_weights(self) -> dict[str, torch.nn.Parameter]:
+        """Of the reference, which --sync_ref_model moves, by their names."""
+        return dict(self.accelerator.unwrap_model(self.ref_model).named_parameters())
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and self.rollout is not None:
             with np.load(Path(checkpoint) / ROLLOUT_STATE, allow_pickle=False) as state:
                 self.rollout.load_state_dict(dict(state))
+            if self.ref_model is not None:
+                load_reference(self.reference_weights(), Path(checkpoint))
             if self.stages:
                 self.enter_stage(read_marker(Path(checkpoint))["global_step"])
         if checkpoint is not None and self.curriculum is not None and not self.curriculum.settings.curriculum_reset:
