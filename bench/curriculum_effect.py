@@ -14,13 +14,19 @@ Each tenth of the budget the held-out questions (split unseen_question) are answ
 
 A run that is done is kept (OUTPUT_DIR/ARM-SEED.json) and not made again, so the bench can be stopped and goes on. The last line is one JSON object, by arm, each figure a mean over seeds with its 95 % interval
 (Student's t over the seeds' differences to `uniform`, which share their seed, for those that are differences):
-  accuracy              at each tenth of the budget
-  mean_accuracy         mean over the budget, the area under that curve;  mean_over_uniform: its difference to `uniform`
+  seeds                 whose runs are there
+  accuracy              at the start and at each tenth of the budget; means alone
+  last_accuracy         the last of them
+  mean_accuracy         mean over the budget, the area under that curve
+  mean_over_uniform     its difference to `uniform`
   tokens_to_uniform     share of the budget after which `uniform`'s last accuracy was reached (interpolated); null if it never was in one of the seeds
   tokens_to_nearly      the same for nine tenths of it
-  zero_advantage        share of the generated groups that had no advantage;  zero_advantage_trained: of those trained on
-  gain                  last accuracy minus that with another country's picture;  gain_over_uniform: its difference to `uniform`
-  steps                 optimizer steps that the budget allowed
+  tokens_to_uniform_by_seed, tokens_to_nearly_by_seed   of each seed
+  zero_advantage        share of the generated groups that had no advantage
+  zero_advantage_trained   of those trained on
+  gain                  last accuracy minus that with another country's picture
+  gain_over_uniform     its difference to `uniform`
+  steps                 optimizer steps that the budget allowed; a mean alone
 """
 
 import argparse
@@ -131,16 +137,14 @@ def make_graph(folder: Path) -> None:
 def train(arm: str, seed: int, folder: Path, budget: int, eval_rows: int) -> dict:
     """One run: accuracy at each tenth of the budget, the gain at its end, and what the groups were like."""
     import yaml
+    from demo_trainer import CONFIG, build
     from transformers import TrainerCallback
 
-    from open_r1_kivqa import demo, grpo_jsonl, recipe
-    from open_r1_kivqa.demo.run import CONFIG
-    from open_r1_kivqa.entry import parse
+    from open_r1_kivqa import demo
     from open_r1_kivqa.evaluation.summary import summarise as score_records
-    from open_r1_kivqa.rewards import load_reward_functions
+    from open_r1_kivqa.recipe import at_most
     from open_r1_kivqa.trainer.grpo_trainer import VLMGRPOTrainer
     from open_r1_kivqa.trainer.progress import add_progress
-    from open_r1_kivqa.trainer.rollout import Rollout
     from open_r1_kivqa.trainer.validation import GreedyValidation
 
     class Counting(VLMGRPOTrainer):
@@ -157,45 +161,26 @@ def train(arm: str, seed: int, folder: Path, budget: int, eval_rows: int) -> dic
     config = yaml.safe_load(CONFIG.read_text())
     flags = {"curriculum_graph": folder / "graph.npz", **ARMS[arm]}
     flags |= {
-        "config": CONFIG,
-        "model_name_or_path": demo.CHECKPOINT,
-        "data_file_paths": demo.TRAIN,
-        "image_folders": demo.IMAGES,
-        "knowledge_base": demo.KNOWLEDGE,
         "eval_data_file_paths": demo.EVAL,
         "output_dir": run,
         "seed": seed,
         "max_steps": 10_000,  # the budget ends it
         "lr_scheduler_type": "constant",
         "warmup_steps": 0,
-        "save_strategy": "no",
-        "report_to": "none",
     }
-    argv = [word for name, value in flags.items() if value is not None for word in (f"--{name}", str(value))]
-    data, model_args, curriculum_args, _, args = parse(grpo_jsonl.FLAGS, argv)
-    rewards = load_reward_functions(args.reward_funcs, answer_extraction=args.answer_extraction)
-    _, rows, held_out, prompting = recipe.before_the_model(data, model_args, args, frozenset())
-    curriculum = recipe.curriculum_before_the_model(curriculum_args, data, args, rows, rewards, None)
+    parts = build(flags, Counting)
+    trainer, curriculum, held_out = parts.trainer, parts.trainer.curriculum, parts.held_out
     if arm == "mixture":
         mix_levels(curriculum, level_shares(folder / f"levels-{seed}", curriculum.levels.names), seed)
     held_out = held_out.subset([i for i, sample in enumerate(held_out) if sample.split == SPLIT])
-    held_out = recipe.at_most(held_out, eval_rows, 0)
-    loaded, module, processor = recipe.load_model_and_processor(model_args, args.model_init_kwargs)
-    trainer = Counting(
-        loaded,
-        rewards,
-        args,
-        rollout=Rollout(rows, prompting),
-        curriculum=curriculum,
-        processing_class=processor,
-    )
+    held_out = at_most(held_out, eval_rows, 0)
     add_progress(trainer, trainer.phases)
     answer = GreedyValidation(
         held_out,
-        replace(prompting, level=config["context_level"]),
+        replace(parts.prompting, level=config["context_level"]),
         folder=run / "evaluation",
-        max_new_tokens=args.max_completion_length,
-        batch_size=args.eval_batch_size_greedy,
+        max_new_tokens=trainer.args.max_completion_length,
+        batch_size=trainer.args.eval_batch_size_greedy,
     )
     accuracy = [answer(trainer)["eval_accuracy"]]
 

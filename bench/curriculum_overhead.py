@@ -6,6 +6,7 @@ Trains the demo's tiny model on the embedded questions, repeated under new ids u
   step_s               seconds a step, after the first two
   curriculum_s         of these, seconds in the curriculum: drawing, handing rewards back, estimating and weighing anew
   share_of_step        curriculum_s / step_s
+  observed_rows        that had rewards by the end
 """
 
 import argparse
@@ -31,31 +32,20 @@ def main() -> None:
 
 
 def measure(folder: Path, number: int, steps: int) -> dict:
+    from demo_trainer import build
     from transformers import TrainerCallback
 
-    from open_r1_kivqa import demo, grpo_jsonl, recipe
+    from open_r1_kivqa import demo
     from open_r1_kivqa.curriculum.graph import SampleGraph
-    from open_r1_kivqa.demo.run import CONFIG
-    from open_r1_kivqa.entry import parse
-    from open_r1_kivqa.rewards import load_reward_functions
-    from open_r1_kivqa.trainer.grpo_trainer import VLMGRPOTrainer
-    from open_r1_kivqa.trainer.rollout import Rollout
 
     data, graph = folder / "rows.jsonl", folder / "graph.npz"
     repeat_rows(Path(demo.TRAIN), data, number)
     words = ["--data_file_paths", data, "--knowledge_base", demo.KNOWLEDGE, "--output", graph]
     subprocess.run([sys.executable, "-m", "open_r1_kivqa.cli", "graph", *map(str, words)], check=True)
 
-    argv = f"--config {CONFIG} --model_name_or_path {demo.CHECKPOINT} --data_file_paths {data} --image_folders {demo.IMAGES} --knowledge_base {demo.KNOWLEDGE} "
-    argv += f"--curriculum_graph {graph} --output_dir {folder}/run --max_steps {WARM + steps} --save_strategy no --report_to none --disable_tqdm true"
-    data_args, model_args, curriculum_args, _, args = parse(grpo_jsonl.FLAGS, argv.split())
-    rewards = load_reward_functions(args.reward_funcs, answer_extraction=args.answer_extraction)
-    _, rows, _, prompting = recipe.before_the_model(data_args, model_args, args, frozenset())
-    curriculum = recipe.curriculum_before_the_model(curriculum_args, data_args, args, rows, rewards, None)
-    model, _, processor = recipe.load_model_and_processor(model_args, args.model_init_kwargs)
-    trainer = VLMGRPOTrainer(
-        model, rewards, args, rollout=Rollout(rows, prompting), curriculum=curriculum, processing_class=processor
-    )
+    flags = {"data_file_paths": data, "curriculum_graph": graph, "output_dir": folder / "run"}
+    parts = build(flags | {"max_steps": WARM + steps, "disable_tqdm": True})
+    trainer, rows = parts.trainer, parts.rows
 
     class Measure(TrainerCallback):  # the curriculum's own callback runs before this one
         def on_step_end(self, args, state, control, **kwargs):
@@ -77,7 +67,7 @@ def measure(folder: Path, number: int, steps: int) -> dict:
         "step_s": round(step_s, 3),
         "curriculum_s": round(curriculum_s, 4),
         "share_of_step": round(curriculum_s / step_s, 4),
-        "observed_rows": int(np.count_nonzero(curriculum.difficulty.observed)),
+        "observed_rows": int(np.count_nonzero(trainer.curriculum.difficulty.observed)),
     }
 
 

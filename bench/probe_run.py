@@ -2,7 +2,7 @@
 
 Trains the tiny checkpoint of the demo as configs/demo.yaml says, and at four points of the run has the model answer the same training questions, drawn uniformly once, several times each, at the level of that moment.
 These probes are not trained on and the curriculum does not see them. They go into OUTPUT_DIR/curriculum/observations.jsonl, marked "probe": true, where bench/estimators.py finds them. The last line is one JSON object:
-the files that it wants.
+  observations, graph, data_file_paths   the files that it wants
 """
 
 import argparse
@@ -29,13 +29,11 @@ def main() -> None:
 
 def run(arguments) -> dict:
     import torch
+    from demo_trainer import build
     from transformers import TrainerCallback
 
-    from open_r1_kivqa import demo, grpo_jsonl, recipe
-    from open_r1_kivqa.demo.run import CONFIG, make_graph
-    from open_r1_kivqa.entry import parse
-    from open_r1_kivqa.rewards import load_reward_functions
-    from open_r1_kivqa.trainer.grpo_trainer import VLMGRPOTrainer
+    from open_r1_kivqa import demo
+    from open_r1_kivqa.demo.run import make_graph
     from open_r1_kivqa.trainer.progress import add_progress
     from open_r1_kivqa.trainer.rollout import Rollout
 
@@ -43,16 +41,9 @@ def run(arguments) -> dict:
     folder.mkdir(parents=True, exist_ok=True)
     graph = folder / "graph.npz"
     make_graph(graph)
-    argv = f"--config {CONFIG} --model_name_or_path {demo.CHECKPOINT} --data_file_paths {demo.TRAIN} --image_folders {demo.IMAGES} --knowledge_base {demo.KNOWLEDGE} "
-    argv += f"--curriculum_graph {graph} --output_dir {folder} --max_steps {arguments.steps} --seed {arguments.seed} --save_strategy no --report_to none"
-    data_args, model_args, curriculum_args, _, args = parse(grpo_jsonl.FLAGS, argv.split())
-    rewards = load_reward_functions(args.reward_funcs, answer_extraction=args.answer_extraction)
-    _, rows, _, prompting = recipe.before_the_model(data_args, model_args, args, frozenset())
-    curriculum = recipe.curriculum_before_the_model(curriculum_args, data_args, args, rows, rewards, None)
-    model, _, processor = recipe.load_model_and_processor(model_args, args.model_init_kwargs)
-    trainer = VLMGRPOTrainer(
-        model, rewards, args, rollout=Rollout(rows, prompting), curriculum=curriculum, processing_class=processor
-    )
+    flags = {"curriculum_graph": graph, "output_dir": folder, "max_steps": arguments.steps, "seed": arguments.seed}
+    parts = build(flags)
+    trainer, rows, curriculum = parts.trainer, parts.rows, parts.trainer.curriculum
     add_progress(trainer, trainer.phases)
     drawn = np.random.default_rng(arguments.seed).choice(len(rows), arguments.samples, replace=False).tolist()
 
@@ -66,7 +57,7 @@ def run(arguments) -> dict:
             self.probe(0)
 
         def probe(self, step: int) -> None:
-            asked = Rollout(rows, replace(prompting, level=curriculum.level))  # with its own count of draws
+            asked = Rollout(rows, replace(parts.prompting, level=curriculum.level))  # with its own count of draws
             lines = []
             with torch.random.fork_rng([]):  # what training samples does not change
                 for first in range(0, len(drawn), CHUNK // arguments.rollouts):
@@ -76,7 +67,7 @@ def run(arguments) -> dict:
                     prompts = [one["prompt"] for one in built]
                     completions = trainer._generate(prompts)[3]
                     samples = [one["sample"] for one in built]
-                    values = np.array(rewards[0](prompts, completions, sample=samples)).reshape(len(chosen), -1)
+                    values = np.array(parts.rewards[0](prompts, completions, sample=samples)).reshape(len(chosen), -1)
                     lines += [self.line(step, row, group) for row, group in zip(chosen, values, strict=True)]
             with open(trainer.observations.path, "a", encoding="utf-8") as file:
                 file.writelines(lines)
