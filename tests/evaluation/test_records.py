@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,31 @@ def test_a_folder_that_cannot_be(tmp_path):
         with pytest.raises(InputError, match="--output_dir .*file is a file"):
             claim(tmp_path / place, manifest_of("{}"), overwrite=False)
     assert (tmp_path / "file").read_text() == ""
+
+
+def test_a_folder_in_which_another_evaluation_writes_is_left_alone(tmp_path):
+    """Before there is a prediction nothing else tells that a second evaluation would mix its own with those of the first."""
+    claims = f"""
+import pathlib, time
+from open_r1_kivqa.evaluation.records import claim
+folder = pathlib.Path({str(tmp_path)!r})
+claim(folder, lambda place: (pathlib.Path(place) / "manifest.json").write_text("{{}}"), overwrite=False)
+print("claimed", flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", claims], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"claimed\n"
+        for overwrite in (False, True):
+            with pytest.raises(
+                InputError, match="--output_dir .* is being written by another run; wait for it, or give"
+            ):
+                claim(tmp_path, manifest_of('{"flags": {"limit": 3}}'), overwrite=overwrite)
+        assert (tmp_path / "manifest.json").read_text() == "{}"
+        other.kill()
+    with while_there_is_room(tmp_path):
+        for _ in range(2):  # its own folder
+            claim(tmp_path, manifest_of("{}"), overwrite=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
 
 
 def test_a_full_disk_is_said_in_words_and_other_errors_are_not_hidden(tmp_path):

@@ -140,12 +140,23 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
         prepare(str(folder), {"encoder": 3, "pictures": 2})
     assert (folder / "shard-000000.npz").read_bytes() == b"kept"
     prepare(str(folder), {"encoder": 3, "pictures": 2}, overwrite=True)
-    assert os.listdir(folder) == ["identity.json"]
+    assert sorted(os.listdir(folder)) == ["identity.json", "lock"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("dear")
     with pytest.raises(InputError, match="something else"):
         prepare(str(tmp_path / "mine"), {}, overwrite=True)
     assert (tmp_path / "mine" / "thesis.tex").read_text() == "dear"
+
+
+def test_two_runs_at_once_are_one_too_many(tmp_path):
+    lock = prepare(str(tmp_path / "f"), {"encoder": 1})
+    for identity in ({"encoder": 1}, {"encoder": 2}):
+        with pytest.raises(
+            InputError, match="f is being written by another run; wait for it, or give another --output"
+        ):
+            prepare(str(tmp_path / "f"), identity, overwrite=True)
+    lock.release()
+    prepare(str(tmp_path / "f"), {"encoder": 1}).release()
 
 
 def test_where_pictures_are_looked_for(tmp_path):

@@ -353,6 +353,26 @@ def test_an_interrupted_run_goes_on_where_it_was(world, monkeypatch):
     assert asked == [2, 2, 2]
 
 
+@pytest.mark.parametrize("flags", [[], ["--top_k", "1"]])
+def test_a_second_run_meanwhile_leaves_the_first_alone(world, monkeypatch, capsys, flags):
+    monkeypatch.setattr(blocks, "BLOCK", 2)
+    rows = [question(str(i), f"{name}.png", entity=name) for i, name in enumerate([*COLOURS, *COLOURS])]
+    expected, report = world.run(rows)
+    answer, messages = Retriever.answer, []
+
+    def meanwhile(self, samples):
+        if len(messages) < 2:
+            messages.append("")
+            assert main(world.flags(None, *flags)) == 2
+            messages[-1] = capsys.readouterr().err
+        return answer(self, samples)
+
+    monkeypatch.setattr(Retriever, "answer", meanwhile)
+    assert world.run(rows) == (expected, report)
+    assert len(messages) == 2 and all("out.jsonl is being written by another run; wait" in text for text in messages)
+    assert not (world.folder / "out.jsonl.parts").exists()
+
+
 @pytest.mark.parametrize("source", ["lists of other rows", "vectors of other rows", "rows without images"])
 def test_nothing_is_written_where_no_row_would_have_candidates(world, capsys, source):
     rows = [question("a", image=None if source == "rows without images" else "q/a.png", candidates=["red#diet"])]

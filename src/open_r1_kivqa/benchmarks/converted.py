@@ -9,7 +9,6 @@ with RowsFile("rows.jsonl", identity) as rows:
 """
 
 import errno
-import fcntl
 import json
 import os
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from .. import __version__
+from ..data.locks import take
 from ..data.row_checks import answer_problem
 from ..data.samples import Sample, parse_row
 from ..errors import NO_ROOM, InputError
@@ -26,7 +26,6 @@ from .counts import Counts
 __all__ = ["Counts", "RowsFile", "check_row", "file_identity"]
 
 EVERY = 2.0  # seconds between two records of how far the run has come
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # file systems of clusters without locks
 
 
 def file_identity(path: str) -> dict:
@@ -163,17 +162,7 @@ class RowsFile:
                 raise
 
     def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Between opening and locking, a run that came to its end may have given the file its final name.
-            free = os.path.exists(self._aside) and os.path.samestat(os.fstat(self._file.fileno()), os.stat(self._aside))
-        except BlockingIOError:
-            free = False
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise
-            free = True
-        if not free:
+        if not take(self._file, self._aside):
             self._file.close()
             raise InputError(f"{self._aside} is being written by another run; wait for it, or name another --output.")
 

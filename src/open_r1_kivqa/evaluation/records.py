@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..data.locks import Lock
 from ..errors import NO_ROOM, InputError
 from ..manifest import differences, read_manifest, refuse_unusable_folder
 
@@ -26,9 +27,12 @@ PACE = ("world_size", "devices", "git.", "flags.batch_size", "flags.overwrite", 
 PACE += ("flags.server_api_key_env", "flags.server_concurrency", "flags.server_timeout", "flags.server_retries")
 
 
+_locks: dict[str, Lock] = {}  # by folder, of the evaluations that this process does
+
+
 @contextmanager
 def while_there_is_room(folder: Path) -> Iterator[None]:
-    """Writing into `folder`; InputError where the disk, or what a user may fill of it, is full."""
+    """Writing into `folder`; InputError where the disk, or what a user may fill of it, is full. At the end other runs may have it (`claim`)."""
     try:
         yield
     except OSError as error:
@@ -37,20 +41,27 @@ def while_there_is_room(folder: Path) -> Iterator[None]:
         raise InputError(
             f"--output_dir {folder} cannot be written further ({error.strerror}); make room and start the same command again, which keeps what was answered."
         ) from error
+    finally:
+        lock = _locks.pop(os.path.realpath(folder), None)
+        if lock is not None:
+            lock.release()
 
 
 def claim(folder: Path, write_manifest: Callable[[str], None], *, overwrite: bool) -> None:
-    """Makes `folder` hold the manifest of this evaluation, and no predictions of another one.
+    """Makes `folder` hold the manifest of this evaluation, and no predictions of another one. It is this process's until `while_there_is_room` ends.
 
     Args:
         write_manifest: writes this evaluation's manifest.json into the folder it is given.
         overwrite: delete the predictions of another evaluation.
 
     Raises:
-        InputError: there are predictions of another evaluation, and not `overwrite`; names what differs.
+        InputError: there are predictions of another evaluation, and not `overwrite`; names what differs. Or another evaluation is writing there now.
     """
     refuse_unusable_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    place = os.path.realpath(folder)
+    if place not in _locks:
+        _locks[place] = Lock(folder / ".lock", what=f"--output_dir {folder}", remedy="give another --output_dir")
     with tempfile.TemporaryDirectory() as fresh:
         write_manifest(fresh)
         if any(_files(folder)):

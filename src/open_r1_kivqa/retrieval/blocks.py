@@ -6,9 +6,11 @@ import shutil
 from collections.abc import Iterator
 
 from ..data.launch import once_per_launch, own_share, wait_for_all
+from ..data.locks import Lock
 from ..errors import InputError
 
 BLOCK = 256  # rows
+LOCK = "lock"  # file of the folder, held by rank 0
 
 
 class Blocks:
@@ -26,7 +28,7 @@ class Blocks:
             rows: of the input.
 
         Raises:
-            InputError: the folder cannot be written.
+            InputError: the folder cannot be written, or another run is writing it.
         """
         self._output, self._folder = output, f"{os.path.abspath(output)}.parts"
         self._identity, self._rows = json.loads(json.dumps(identity)), rows
@@ -80,6 +82,7 @@ class Blocks:
                 json.dump(report, file, indent=1, ensure_ascii=False)
             os.replace(f"{self._output}.report.json.part", f"{self._output}.report.json")
             os.replace(f"{self._output}.part", self._output)
+            self._lock.release()
             shutil.rmtree(self._folder)
         except OSError as error:
             raise self._unwritable(error) from error
@@ -87,12 +90,16 @@ class Blocks:
     def _prepare(self) -> dict:
         path = os.path.join(self._folder, "identity.json")
         try:
+            os.makedirs(self._folder, exist_ok=True)
+            self._lock = Lock(
+                os.path.join(self._folder, LOCK), what=f"--output {self._output}", remedy="name another --output"
+            )
             if os.path.exists(path):
                 with open(path, encoding="utf-8") as file:
                     if json.load(file) == self._identity:
                         return {}
-            shutil.rmtree(self._folder, ignore_errors=True)
-            os.makedirs(self._folder)
+            for name in set(os.listdir(self._folder)) - {LOCK}:
+                os.remove(os.path.join(self._folder, name))
             with open(f"{path}.part", "w", encoding="utf-8") as file:
                 json.dump(self._identity, file)
             os.replace(f"{path}.part", path)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ..data.launch import once_per_launch, own_share, wait_for_all
+from ..data.locks import Lock
 from ..data.packed import Texts
 from ..errors import InputError
 from .encoders import ImageEncoder, load_batches
@@ -15,6 +16,7 @@ from .pictures import EXAMPLES, Pictures
 
 BATCHES = 128  # in a shard, at most; fewer where there are few pictures, so that ranks have something to share
 SHARDS = 256  # that there should be at least
+LOCK = "lock"  # file of the folder, held by rank 0
 
 
 class Features:
@@ -75,33 +77,39 @@ class Features:
             ) from error
 
 
-def prepare(folder: str, identity: dict, overwrite: bool = False) -> None:
+def prepare(folder: str, identity: dict, overwrite: bool = False) -> Lock:
     """Makes the folder for `embed`; shards of the same identity stay in it. One rank calls this, before any calls `embed`.
 
     Args:
         identity: JSON values, all that the vectors and their shards depend on, batch size and pictures among them.
         overwrite: remove vectors of another identity.
 
+    Returns:
+        what keeps other runs out of the folder; to be kept until the vectors aren't needed any more.
+
     Raises:
-        InputError: the folder holds vectors of another identity, or something else.
+        InputError: the folder holds vectors of another identity, or something else; or another run is writing it.
     """
+    if _identity(folder) is None and os.path.isdir(folder) and set(os.listdir(folder)) - {LOCK}:
+        raise InputError(f"{folder} holds something else than vectors of pictures; give another --output.")
+    os.makedirs(folder, exist_ok=True)
+    lock = Lock(os.path.join(folder, LOCK), what=folder, remedy="give another --output")
     found = _identity(folder)
     if found == identity:
-        return
+        return lock
     if found is not None:
         if not overwrite:
             differs = ", ".join(name for name in identity if found.get(name) != identity[name])
             raise InputError(
                 f"{folder} holds vectors of another run (another {differs}); give --overwrite to remove them, or another --output."
             )
-        shutil.rmtree(folder)
-    elif os.path.isdir(folder) and os.listdir(folder):
-        raise InputError(f"{folder} holds something else than vectors of pictures; give another --output.")
-    os.makedirs(folder, exist_ok=True)
+        for name in set(os.listdir(folder)) - {LOCK}:
+            os.remove(os.path.join(folder, name))
     path = os.path.join(folder, "identity.json")
     with open(f"{path}.part", "w", encoding="utf-8") as file:
         json.dump(identity, file, indent=1)
     os.replace(f"{path}.part", path)
+    return lock
 
 
 def discard(folder: str, identity: dict) -> None:

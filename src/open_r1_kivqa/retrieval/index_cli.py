@@ -154,6 +154,7 @@ def _embed(flags: argparse.Namespace, encoder, say: Callable[[str], None]) -> No
     from .pictures import Pictures, find_pictures
 
     work = f"{flags.output.rstrip(os.sep)}.features"
+    locks = []  # of rank 0
 
     def begin() -> dict:
         kb = KnowledgeBase.open(flags.knowledge_base)
@@ -175,7 +176,7 @@ def _embed(flags: argparse.Namespace, encoder, say: Callable[[str], None]) -> No
             return {"there": True}
         copies = 2 if flags.save_features else 1
         say(check_room(flags.output, flags.kind, flags.precision, len(pictures), encoder.dim, copies))
-        prepare(work, identity, flags.overwrite)
+        locks.append(prepare(work, identity, flags.overwrite))
         pictures.save(work)
         return {"there": False, "identity": identity}
 
@@ -198,6 +199,7 @@ def _embed(flags: argparse.Namespace, encoder, say: Callable[[str], None]) -> No
             say(f"vectors written to {flags.save_features}")
         kb = KnowledgeBase.open(flags.knowledge_base)
         _build(flags, kb, features, features.keys, encoder, begun["identity"], counts, say)
+        locks[0].release()
         discard(work, begun["identity"])
         return {}
 
