@@ -191,6 +191,10 @@ class OursInTrainer:
                 raise InputError(
                     f"--report_to {tracker} is not installed: pip install {tracker}, or leave the flag out."
                 )
+        if self.world_size != world_size():
+            raise InputError(
+                f"{world_size()} ranks were started, but on {self.device} each would train on its own, since transformers joins ranks on GPUs only unless it is told otherwise: add --use_cpu true to train on CPUs; where there are GPUs, see why torch does not find them."
+            )
 
 
 @dataclass

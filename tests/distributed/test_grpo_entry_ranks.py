@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from launch import fork_ranks, run_ranks
+from sft_run import with_responses
 from training_rows import write_data
 
 pytestmark = pytest.mark.distributed
@@ -66,3 +68,15 @@ def test_what_rank_0_alone_can_refuse_ends_both_ranks(flags, tmp_path):
     done = fork_ranks(ENTRY, *flags(**more, curriculum_graph=graph), check=False, timeout=120)
     assert done.returncode == 2
     assert f"{graph} is no .npz file" in done.stderr and 'grpo_jsonl.py", line' not in done.stderr
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="ranks are joined on GPUs")
+@pytest.mark.parametrize("entry", ["grpo_jsonl", "sft_jsonl"])
+def test_ranks_that_transformers_would_not_join_are_refused(entry, tiny_model, tmp_path):
+    """Without GPU, DeepSpeed and --use_cpu each rank would train a model of its own and write it where the other does."""
+    rows = with_responses(write_data(tmp_path / "data"))
+    given = {"model_name_or_path": tiny_model("qwen2_5_vl"), **rows, "output_dir": str(tmp_path / "run")}
+    words = [word for name, value in given.items() for word in (f"--{name}", value)]
+    done = fork_ranks(ENTRY.with_name(f"{entry}.py"), *words, "--bf16", "false", check=False, timeout=120)
+    assert done.returncode == 2 and "add --use_cpu true to train on CPUs" in done.stderr
+    assert not (tmp_path / "run").exists()
