@@ -236,6 +236,14 @@ def test_damaged_and_stale_folders_are_refused(tmp_path):
     (folder / "manifest.json").write_text(json.dumps(manifest | {"format": index.FORMAT + 1}))
     with pytest.raises(InputError, match="not of the form"):
         ImageIndex.open(str(folder))
+    for gone in index.NEEDED:
+        (folder / "manifest.json").write_text(json.dumps({name: manifest[name] for name in manifest if name != gone}))
+        with pytest.raises(InputError, match="not of the form"):
+            ImageIndex.open(str(folder))
+    for kind in ("ivf", "hnsw", "tree", None, []):  # each needs what a flat index's manifest lacks, or is none
+        (folder / "manifest.json").write_text(json.dumps(manifest | {"kind": kind}))
+        with pytest.raises(InputError, match="not of the form"):
+            ImageIndex.open(str(folder))
     (folder / "manifest.json").write_text("{")
     with pytest.raises(InputError, match="is not JSON"):
         ImageIndex.open(str(folder))

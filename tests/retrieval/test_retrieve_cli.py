@@ -211,6 +211,22 @@ def test_imported_query_vectors_give_what_the_encoder_gives(world):
         assert "candidates" not in found[2] and report["counts"]["no_query_vector"] == 1
 
 
+@pytest.mark.parametrize("bad", [0.0, np.nan, np.inf, -np.inf])
+def test_query_vectors_without_a_direction_are_counted_like_missing_ones(world, capsys, bad):
+    rows = [question("1", "red.png"), question("2", "blue.png"), question("3", "green.png", data_id=8)]
+    vectors = load_image_encoder("colour").encode([str(world.images / row["image"]) for row in rows])
+    vectors[1] = 0.0 if bad == 0 else vectors[1]
+    vectors[1, 0] = bad
+    np.save(world.folder / "x.npy", np.concatenate([vectors, vectors[2:]]))
+    (world.folder / "ids.json").write_text(json.dumps(["red", "blue", "green", "8"]))
+    given = ("--query_features", str(world.folder / "x.npy"), "--query_ids", str(world.folder / "ids.json"))
+    found, report = world.run(rows, *given)
+    assert ["candidates" in row for row in found] == [True, False, True]
+    assert report["counts"]["no_query_vector"] == report["made_by"]["query_features"]["zero"] == 1
+    said = "1 query vectors are zero or not finite, and count as if they were not there; the first is that of 'blue'."
+    assert said in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("ids", "dim", "message"),
     [

@@ -20,6 +20,9 @@ from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
 
 FORMAT = 1  # raise it when the files change
+NEEDED = ("precision", "vectors", "articles", "encoder", "encoder_fingerprint", "knowledge_base")
+NEEDED += ("knowledge_base_fingerprint",)  # of the manifest
+OF_KIND = {"flat": (), "ivf": ("nprobe",), "hnsw": ("ef_search",)}  # needed besides
 SLACK = 1e-5  # inner products of float32 vectors of length 1 differ by less, however they are summed up
 SURPLUS, GROWTH = (
     2,
@@ -241,7 +244,9 @@ def read_manifest(folder: str) -> dict:
             manifest = json.load(file)
     except ValueError as error:
         raise InputError(f"{path} is not JSON ({error}); build the index again with kivqa index.") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    kind = str(manifest.get("kind")) if isinstance(manifest, dict) else ""
+    known = kind in OF_KIND and manifest.get("format") == FORMAT
+    if not known or not manifest.keys() >= {*NEEDED, *OF_KIND[kind]}:
         raise InputError(f"{path} is not of the form that this version reads; build the index again with kivqa index.")
     return manifest
 

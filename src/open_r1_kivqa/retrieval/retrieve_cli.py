@@ -187,6 +187,7 @@ def _source(flags: argparse.Namespace, kb):
     about = {"index": {**about, "fingerprint": content_hash(os.path.join(flags.index, "index.faiss"))}}
     if flags.query_features:
         from .imports import read_features
+        from .vectors import unusable
 
         ids, vectors = sources.read_query_ids(flags.query_ids), read_features(flags.query_features, "--query_features")
         if len(ids) != len(vectors):
@@ -198,8 +199,14 @@ def _source(flags: argparse.Namespace, kb):
             raise InputError(
                 f"--query_features {flags.query_features} holds vectors of {vectors.shape[1]} numbers, the index {flags.index} of {index.dim}; give vectors of the encoder that it was built with."
             )
+        bad = unusable(vectors).tolist()
         about["query_features"] = {"name": name, "fingerprint": fingerprint, "ids": content_hash(flags.query_ids)}
-        vectors = sources.imported(ids, vectors)
+        about["query_features"]["zero"] = len(bad)
+        if bad and os.environ.get("RANK", "0") == "0":
+            print(
+                f"{len(bad):,} query vectors are zero or not finite, and count as if they were not there; the first is that of {ids[bad[0]]!r}."
+            )
+        vectors = sources.imported(ids, vectors, without=bad)
         return sources.IndexSource(index, vectors, flags.articles, sources.NO_VECTOR), about, len(kb)
     from .encoders import load_image_encoder
 

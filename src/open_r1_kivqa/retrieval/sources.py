@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -76,15 +76,19 @@ def encoded(encoder) -> Callable[[Sequence[Sample]], list[np.ndarray]]:
     return vectors
 
 
-def imported(ids: Sequence[str], rows: np.ndarray) -> Callable[[Sequence[Sample]], list[np.ndarray]]:
+def imported(
+    ids: Sequence[str], rows: np.ndarray, *, without: Collection[int] = ()
+) -> Callable[[Sequence[Sample]], list[np.ndarray]]:
     """Vectors of rows that came from a file. A row's are those of its images, by their paths as the row writes them or their names without folder and ending, else that of its `id` or
     `data_id`.
 
     Args:
         ids: of the vectors.
         rows: (ids, dim).
+        without: places of vectors that count as if they were not there.
     """
-    places = {id: place for place, id in enumerate(ids)}
+    without = set(without)
+    places = {id: place for place, id in enumerate(ids) if place not in without}
 
     def own(sample: Sample) -> list[int]:
         images = sample.row.get("image") or []

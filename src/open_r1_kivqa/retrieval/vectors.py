@@ -10,6 +10,15 @@ from ..errors import InputError
 BATCH = 65_536  # vectors at a time
 
 
+def unusable(array: np.ndarray) -> np.ndarray:
+    """Places of the vectors of an (n, dim) array that have no direction: they are zero or not finite. Read some at a time, since it may lie on disk."""
+    found = [np.zeros(0, dtype=np.int64)]
+    for start in range(0, len(array), BATCH):
+        lengths = np.linalg.norm(np.asarray(array[start : start + BATCH], dtype=np.float32), axis=1)
+        found.append(np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0))) + start)
+    return np.concatenate(found)
+
+
 class Vectors(Protocol):
     """Vectors of length 1 to index.
 
