@@ -14,6 +14,7 @@ from open_r1_kivqa.knowledge.base import Passage
 from open_r1_kivqa.prompts import (
     TEMPLATES,
     Template,
+    as_text,
     build_completion,
     build_prompt,
     image_paths,
@@ -255,3 +256,10 @@ def test_no_such_template(tmp_path):
     (tmp_path / "x.yaml").write_text("just text")
     with pytest.raises(InputError, match="must map"):
         load_template(str(tmp_path / "x.yaml"))
+
+
+def test_messages_as_people_read_them():
+    row = sample("<image>Where?", ("gpt", "Here."), "And <image> here?", images=2)
+    prompt = build_prompt(row, [], PLAIN, system_prompt="Look.")
+    assert as_text(prompt) == "system: Look.\nuser: <image>Where?\nassistant: Here.\nuser: And <image> here?"
+    assert as_text([{"role": "assistant", "content": "Rome"}]) == as_text("Rome") == "Rome"

@@ -4,9 +4,8 @@
 keeps their name, default and meaning; a flag of ours or of VLM-R1 either acts or is refused with a reason.
 """
 
-import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from trl import GRPOConfig, ModelConfig, SFTConfig
 
@@ -14,6 +13,7 @@ from .data.jsonl import split_paths
 from .data.samples import refuse_reserved
 from .errors import InputError
 from .flags import flag, refuse_below, refuse_unfit_passages
+from .grpo_flags import refuse_unfit_generation, refuse_unfit_numbers, refuse_unfit_weights, refuse_unread_flags
 from .knowledge.context import check_level
 from .rewards.methods import TASK_METHODS
 from .schedule import Stage, longest_completion, parse_stages, refuse_unfit_stages, total_steps
@@ -97,6 +97,10 @@ class DataArguments:
             )
         refuse_unfit_passages(self)
         check_level(self.context_level, "--context_level")
+        if not self.knowledge_base and self.context_level not in ("retrieved", "none"):
+            raise InputError(
+                f"--context_level {self.context_level} acts on passages, and without --knowledge_base there are none: give one, or leave it out."
+            )
         refuse_reserved(self.system_prompt or "", "--system_prompt")
         if self.task_type is None:
             self.task_type = "kivqa" if self.knowledge_base else "default"
@@ -141,10 +145,17 @@ class VLMModelConfig(ModelConfig):
             refuse_below(self, 1, "lora_r", "lora_alpha")
             if not 0 <= self.lora_dropout < 1:
                 raise InputError(f"--lora_dropout {self.lora_dropout}: a number from 0 to below 1 is wanted.")
+        else:
+            self._refuse_lora_flags()
         if self.use_peft and self.lora_target_modules is None:
             self.lora_target_modules = "all-linear"
         if not self.use_peft and (self.load_in_4bit or self.load_in_8bit):
             raise InputError("--load_in_4bit and --load_in_8bit train only with LoRA: add --use_peft.")
+
+    def _refuse_lora_flags(self):
+        for one in fields(self):
+            if one.name.startswith(("lora_", "use_rslora", "use_dora")) and getattr(self, one.name) != one.default:
+                raise InputError(f"--{one.name} acts only with LoRA: add --use_peft true, or leave it out.")
 
 
 class OursInTrainer:
@@ -166,6 +177,15 @@ class OursInTrainer:
             refuse_below(self, 1, "max_steps")
         elif not self.num_train_epochs > 0:
             raise InputError(f"--num_train_epochs {self.num_train_epochs}: a number above 0 is wanted.")
+        if self.enable_jit_checkpoint:
+            raise InputError(
+                "--enable_jit_checkpoint has nothing to act on: on SIGTERM each run saves, where it can be resumed from. Leave the flag out."
+            )
+        if self.use_liger_kernel:
+            from transformers.utils import is_liger_kernel_available
+
+            if not is_liger_kernel_available():
+                raise InputError("--use_liger_kernel: pip install liger-kernel, or leave the flag out.")
         # transformers ignores --eval_steps unless the strategy is set as well.
         if self.eval_steps is not None and str(getattr(self.eval_strategy, "value", self.eval_strategy)) == "no":
             self.eval_strategy = "steps"
@@ -180,7 +200,15 @@ class OursInTrainer:
         return self.seed if self.data_seed is None else self.data_seed
 
     def _after_stock_checks(self):
-        """`report_to` is a list by now."""
+        """`report_to` is a list by now, and what was JSON a dict."""
+        doubled = {"dtype", "torch_dtype", "attn_implementation", "trust_remote_code"} & set(
+            self.model_init_kwargs or {}
+        )
+        doubled |= {"revision", "quantization_config"} & set(self.model_init_kwargs or {})
+        if doubled:
+            raise InputError(
+                f"--model_init_kwargs: {', '.join(sorted(doubled))} has a flag of its own (--dtype, --attn_implementation, --model_revision, --load_in_4bit): leave it out there."
+            )
         from transformers.integrations import get_available_reporting_integrations
         from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
@@ -227,6 +255,7 @@ class VLMGRPOConfig(OursInTrainer, SharingArguments, GRPOConfig):
 
     def __post_init__(self):
         stages = self._set_by_stages() if self.ptst else ()
+        refuse_unread_flags(self)
         self._before_stock_checks()
         refuse_below(self, 1, "num_iterations", "steps_per_generation", "generation_batch_size")
         refuse_below(self, 1, "max_completion_length", "eval_batch_size_greedy", "eval_max_rows")
@@ -240,7 +269,8 @@ class VLMGRPOConfig(OursInTrainer, SharingArguments, GRPOConfig):
             raise InputError(f"--temperature {self.temperature}: a number above 0 is wanted.")
         if self.loss_type not in LOSS_TYPES:
             raise InputError(f"--loss_type {self.loss_type!r} is unknown: give one of {', '.join(LOSS_TYPES)}.")
-        self._check_reward_weights()
+        refuse_unfit_numbers(self)
+        refuse_unfit_weights(self)
         self._check_metric_for_best_model()
         if self.answer_extraction not in ("strict", "lenient"):
             raise InputError(f"--answer_extraction {self.answer_extraction!r} is unknown: give strict or lenient.")
@@ -266,6 +296,7 @@ class VLMGRPOConfig(OursInTrainer, SharingArguments, GRPOConfig):
         self.num_generations_eval = 1
         super().__post_init__()
         self._after_stock_checks()
+        refuse_unfit_generation(self)
         self.check_passes()
         self.refuse_checkpoints_between_generations()
         if stages:
@@ -291,17 +322,6 @@ class VLMGRPOConfig(OursInTrainer, SharingArguments, GRPOConfig):
                 )
             setattr(self, name, value)
         return stages
-
-    def _check_reward_weights(self):
-        weights = self.reward_weights
-        if weights is None:
-            return
-        if len(weights) != len(self.reward_funcs):
-            raise InputError(
-                f"--reward_weights has {len(weights)} numbers for the {len(self.reward_funcs)} rewards {', '.join(self.reward_funcs)}: give one for each."
-            )
-        if not all(math.isfinite(weight) for weight in weights):
-            raise InputError(f"--reward_weights {' '.join(map(str, weights))}: finite numbers are wanted.")
 
     def _check_metric_for_best_model(self):
         """transformers would look for a loss, which greedy evaluation has not."""

@@ -14,7 +14,7 @@ from .data.samples import IMAGE_MARKER, Sample, refuse_reserved
 from .errors import InputError
 from .knowledge.base import Passage
 
-__all__ = ["Template", "build_completion", "build_prompt", "decode_images", "load_template", "neutralise"]
+__all__ = ["Template", "as_text", "build_completion", "build_prompt", "decode_images", "load_template", "neutralise"]
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -123,6 +123,21 @@ def build_prompt(
 def image_paths(prompt: list[dict]) -> list[str]:
     """The pictures that a prompt shows, in order: the row's own and the passages'."""
     return [block["image"] for message in prompt for block in message["content"] if block["type"] == "image"]
+
+
+def as_text(messages: list[dict] | str) -> str:
+    """Messages as people read them: the role and text of each on lines of their own, pictures as `<image>`; of a single assistant turn the text alone. A text stays as it is."""
+    if isinstance(messages, str):
+        return messages
+    turns = []
+    for message in messages:
+        blocks = message["content"]
+        if not isinstance(blocks, str):
+            blocks = "".join(block["text"] if block["type"] == "text" else IMAGE_MARKER for block in blocks)
+        turns.append((message["role"], blocks))
+    if [role for role, _ in turns] == ["assistant"]:
+        return turns[0][1]
+    return "\n".join(f"{role}: {text}" for role, text in turns)
 
 
 def build_completion(sample: Sample, rewrite: Callable[[str], str] = str) -> list[dict]:

@@ -111,7 +111,9 @@ def test_the_table_of_completions_names_row_images_passages_and_level(tiny_model
     for _, row in table.iterrows():
         sample = trainer.rollout.rows[trainer.rollout.rows.index_of(row["sample_id"])]
         assert list(row["image_path"]) == list(sample.images)
-        assert sample.question in str(row["prompt"])
+        image = "<image>" * len(sample.images)
+        assert row["prompt"].startswith(f"user: {image}") and row["prompt"].endswith(sample.question)
+        assert isinstance(row["completion"], str)
         assert row["level"] == "retrieved" and len(row["passages"]) <= 2 and "vowels" in row
 
 

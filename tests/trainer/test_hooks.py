@@ -58,6 +58,7 @@ def test_hook_exists_with_its_parameters(name):
         "_buffered_inputs",
         "_is_vlm",
         "_pending_extra_logs",
+        "_logs",
         "_tokenizer",
         "eos_token_ids",
         "multi_objective_aggregation",

@@ -9,11 +9,12 @@ Departures from the stock trainer, each a small override:
 - evaluation is greedy accuracy on held-out rows instead of the loss of sampled completions (`evaluate`);
 - completions come from vLLM with --use_vllm, right with images (`VLLMRolloutMixin`), and hold no token of an image (`VisionTokensMixin`);
 - a schedule of stages changes completion length and group size on the way (`StagesMixin`);
-- a reward that some completions of a group lack counts for nothing there, instead of as 0, and the table of completions names the row, its images and its level (`_calculate_rewards`).
+- a reward that some completions of a group lack counts for nothing there, instead of as 0, and the table of completions names the row, its images and its level, with prompts as texts (`_calculate_rewards`, `log`).
 
 Without a `rollout` none of this acts, and a seeded run equals the stock trainer's bit for bit.
 """
 
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from ..curriculum.callback import CurriculumCallback
 from ..curriculum.curriculum import STATE_FILE, Curriculum
 from ..curriculum.observations import ObservationLog
 from ..errors import InputError
-from ..prompts import decode_images
+from ..prompts import as_text, decode_images
 from ..schedule import parse_stages
 from ..vlm_modules import module_for
 from .checkpoints import KeepBest, ResumeMixin, SaveOnSigterm, WaitForBoundary, read_marker
@@ -271,6 +272,10 @@ class VLMGRPOTrainer(
             logs = logs | self.stage_metrics()
         if self.curriculum is not None and "loss" in logs and self.accelerator.is_main_process:
             logs = logs | self.curriculum.metrics()
+        if self.rollout is not None:
+            # wandb takes no table whose messages hold blocks of different kinds, and ends the run there.
+            for column in ("prompt", "completion"):
+                self._logs[column] = deque(map(as_text, self._logs[column]), self._logs[column].maxlen)
         super().log(logs, start_time)
 
     # Evaluation
