@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from trl import GRPOConfig, GRPOTrainer, ModelConfig, SFTConfig
 
-from open_r1_kivqa import entry
+from open_r1_kivqa import entry, grpo_flags
 from open_r1_kivqa.arguments import (
     LOSS_TYPES,
     DataArguments,
@@ -82,7 +82,8 @@ def parse(kinds, *argv):
 
 @pytest.mark.parametrize("name", [name for name, value in VLM_R1.items() if value is not None])
 def test_a_flag_of_vlm_r1_arrives(name):
-    arguments = parse(GRPO, f"--{name}", *VLM_R1[name].split())
+    beside = ["--use_peft", "true"] if name.startswith("lora_") else []
+    arguments = parse(GRPO, f"--{name}", *VLM_R1[name].split(), *beside)
     found = [getattr(each, name) for each in arguments if hasattr(each, name)]
     assert len(found) == 1
     shown = found[0] if isinstance(found[0], list) else [found[0]]
@@ -148,7 +149,13 @@ def test_a_flag_of_ours_is_read_outside_its_definition_or_refused(name):
         (GRPO, ["--eval_on_start"], "--eval_steps"),
         (GRPO, ["--context_level", "²"], "'²'"),
         (GRPO, ["--system_prompt", "See <|image_pad|>"], "--system_prompt spells the model token <|image_pad|>"),
+        (GRPO, ["--context_level", "gold"], "--context_level gold acts on passages"),
+        (GRPO, ["--num_passages", "3"], "--num_passages 3 acts on passages"),
         (GRPO, ["--use_peft", "--lora_r", "0"], "--lora_r 0: at least 1"),
+        (SFT, ["--lora_r", "8"], "--lora_r acts only with LoRA: add --use_peft"),
+        (SFT, ["--lora_modules_to_save", "merger"], "--lora_modules_to_save acts only with LoRA"),
+        (SFT, ["--enable_jit_checkpoint", "true"], "--enable_jit_checkpoint has nothing to act on"),
+        (SFT, ["--model_init_kwargs", '{"dtype": "float32"}'], "dtype has a flag of its own"),
         (GRPO, ["--use_peft", "--lora_dropout", "1"], "--lora_dropout 1.0"),
         (GRPO, ["--max_steps", "0"], "--max_steps 0: at least 1"),
         (GRPO, ["--num_train_epochs", "0"], "--num_train_epochs 0.0"),
@@ -157,7 +164,7 @@ def test_a_flag_of_ours_is_read_outside_its_definition_or_refused(name):
         (GRPO, ["--num_iterations", "0"], "--num_iterations 0"),
         (GRPO, ["--steps_per_generation", "0"], "--steps_per_generation 0"),
         (GRPO, ["--max_completion_length", "0"], "--max_completion_length 0"),
-        (GRPO, ["--eval_max_rows", "0"], "--eval_max_rows 0"),
+        (GRPO, ["--eval_steps", "1", "--eval_max_rows", "0"], "--eval_max_rows 0"),
         (GRPO, ["--save_steps", "0"], "--save_steps 0"),
         (GRPO, ["--eval_steps", "0"], "--eval_steps 0"),
         (GRPO, ["--learning_rate", "nan"], "--learning_rate nan"),
@@ -184,6 +191,69 @@ def test_a_flag_of_ours_is_read_outside_its_definition_or_refused(name):
 def test_refusals(kinds, argv, message):
     with pytest.raises(InputError, match=re.escape(message)):
         parse(kinds, *argv)
+
+
+IDLE_WITHOUT = {
+    "vllm_server_base_url": ("http://localhost:8000", "--use_vllm true"),
+    "vllm_mode": ("server", "--use_vllm true"),
+    "ref_model_sync_steps": ("64", "--sync_ref_model true --beta 0.1"),
+    "ref_model_mixup_alpha": ("0.9", "--sync_ref_model true --beta 0.1"),
+    "sapo_temperature_neg": ("1.2", "--loss_type sapo"),
+    "vespo_k_neg": ("4", "--loss_type vespo"),
+    "entropy_coef_max": ("0.5", "--use_adaptive_entropy true"),
+    "entropy_target": ("1", "--use_adaptive_entropy true"),
+    "eval_max_rows": ("8", "--eval_steps 2"),
+    "eval_batch_size_greedy": ("8", "--eval_steps 2"),
+}
+
+
+@pytest.mark.parametrize("name", IDLE_WITHOUT)
+def test_a_flag_that_acts_with_another_one_alone_is_refused_without_it(name):
+    value, other = IDLE_WITHOUT[name]
+    with pytest.raises(InputError, match=f"--{name} acts only with {other.split()[0]}"):
+        parse(GRPO, f"--{name}", value)
+    if not name.startswith("vllm"):  # which may not be installed
+        assert str(getattr(parse(GRPO, f"--{name}", value, *other.split())[2], name)) in (value, f"{value}.0")
+
+
+@pytest.mark.parametrize("name", sorted(grpo_flags.IDLE))
+def test_a_flag_of_trl_or_transformers_that_nothing_reads_is_refused(name):
+    field = GRPOConfig.__dataclass_fields__[name]
+    value = {bool: str(not field.default), int: "3", float: "0.1"}.get(type(field.default), "3")
+    value = {"train_sampling_strategy": "sequential", "transformers_continuous_batching_config": "{}"}.get(name, value)
+    with pytest.raises(InputError, match=f"--{name} has nothing to act on"):
+        parse(GRPO, f"--{name}", value)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--importance_sampling_level", "seq"], "'seq' is unknown: give one of token, sequence"),
+        (["--scale_rewards", "std"], "'std' is unknown: give one of group, batch, none"),
+        (["--multi_objective_aggregation", "sum"], "'sum' is unknown"),
+        (["--top_p", "1.5"], "--top_p 1.5: a number above 0, at most 1"),
+        (["--min_p", "-0.1"], "--min_p -0.1"),
+        (["--top_k", "-1"], "--top_k -1: at least 0"),
+        (["--repetition_penalty", "0"], "--repetition_penalty 0.0"),
+        (["--top_entropy_quantile", "20"], "--top_entropy_quantile 20.0: a number from 0 to 1"),
+        (["--epsilon", "-1"], "--epsilon -1.0: at least 0"),
+        (["--loss_type", "cispo"], "--loss_type cispo cuts the ratio itself to --epsilon_high, here 0.2"),
+        (["--delta", "2", "--loss_type", "sapo"], "--delta acts only with a loss that clips"),
+        (["--sync_ref_model", "true", "--beta", "0.1", "--fsdp", "full_shard"], "--sync_ref_model with --fsdp"),
+        (["--generation_kwargs", '{"temperature": 0.5}'], "temperature has a flag of its own, .*: say --temperature"),
+        (["--generation_kwargs", '{"max_new_tokens": 5}'], "say --max_completion_length"),
+        (["--generation_kwargs", '{"num_return_sequences": 2}'], "num_return_sequences gives no plain batch"),
+        (["--generation_kwargs", '{"no_repeat_ngrams_size": 2}'], "did you mean no_repeat_ngram_size"),
+    ],
+)
+def test_values_that_would_fail_or_mean_nothing_in_the_first_step(argv, message):
+    with pytest.raises(InputError, match=message):
+        parse(GRPO, *argv)
+
+
+@pytest.mark.parametrize(("given", "meant"), [("true", "group"), ("False", "none"), ("batch", "batch")])
+def test_truth_values_that_trl_names_for_scale_rewards(given, meant):
+    assert parse(GRPO, "--scale_rewards", given)[2].scale_rewards == meant
 
 
 def test_numbers_of_evaluation():
@@ -238,7 +308,9 @@ def test_the_template_follows_the_knowledge_base():
 
 def test_yaml_gives_defaults_that_the_command_line_overrides(tmp_path):
     config = tmp_path / "recipe.yaml"
-    config.write_text("num_passages: 3\nnum_generations: 4\nreward_funcs: [format]\nlora_r: 8\n")
+    config.write_text(
+        "num_passages: 3\nnum_generations: 4\nreward_funcs: [format]\nuse_peft: true\nlora_r: 8\nknowledge_base: k\n"
+    )
     data, model, args = parse(GRPO, "--config", str(config), "--num_generations", "2")
     assert (data.num_passages, args.num_generations, args.reward_funcs, model.lora_r) == (3, 2, ["format"], 8)
 
@@ -291,7 +363,7 @@ def test_a_yaml_that_cannot_be_used(text, message, tmp_path):
 def test_values_of_a_yaml_are_read_as_on_the_command_line(tmp_path):
     config = tmp_path / "recipe.yaml"
     config.write_text(
-        "learning_rate: 1e-6\ncontext_level: 3\nreward_funcs: accuracy\nreward_weights: 1\nreport_to: [tensorboard]\n"
+        "learning_rate: 1e-6\nknowledge_base: k\ncontext_level: 3\nreward_funcs: accuracy\nreward_weights: 1\nreport_to: [tensorboard]\n"
         "lora_target_modules: [q_proj, v_proj]\nmax_pixels: null\nlr_scheduler_kwargs: {num_cycles: 2}\nuse_peft: yes\n"
     )
     data, model, args = parse(GRPO, "--config", str(config))

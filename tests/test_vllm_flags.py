@@ -67,7 +67,8 @@ def test_where_vllm_is_missing_the_way_to_it_is_named(tmp_path, monkeypatch):
 def test_flags_that_vllm_cannot_have(flags, words, tmp_path, installed):
     with pytest.raises(InputError, match=words):
         config(tmp_path, use_vllm=True, **flags)
-    config(tmp_path, **{"max_completion_length": 6} | flags)  # without --use_vllm nobody minds
+    with pytest.raises(InputError, match="acts only with --use_vllm true"):
+        config(tmp_path, **{"max_completion_length": 6} | flags)
 
 
 def test_what_fits_is_let_through(tmp_path, installed):

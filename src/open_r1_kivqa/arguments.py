@@ -97,10 +97,11 @@ class DataArguments:
             )
         refuse_unfit_passages(self)
         check_level(self.context_level, "--context_level")
-        if not self.knowledge_base and self.context_level not in ("retrieved", "none"):
-            raise InputError(
-                f"--context_level {self.context_level} acts on passages, and without --knowledge_base there are none: give one, or leave it out."
-            )
+        for name, idle in (("context_level", ("retrieved", "none")), ("num_passages", (5,))):
+            if not self.knowledge_base and getattr(self, name) not in idle:
+                raise InputError(
+                    f"--{name} {getattr(self, name)} acts on passages, and without --knowledge_base there are none: give one, or leave it out."
+                )
         refuse_reserved(self.system_prompt or "", "--system_prompt")
         if self.task_type is None:
             self.task_type = "kivqa" if self.knowledge_base else "default"

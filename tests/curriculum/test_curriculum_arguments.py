@@ -72,3 +72,13 @@ def test_uniform_draws_each_row_once_in_an_epochs_worth():
     assert CurriculumArguments(curriculum=True).most_draws() == 4
     assert CurriculumArguments(curriculum=True, curriculum_weighting="uniform").most_draws() == 1
     assert CurriculumArguments(curriculum=True, curriculum_max_draws=2).most_draws() == 2
+
+
+def test_what_the_levels_keep_from_acting_is_refused():
+    """Levels of their own say what prompts show; and from a single one there is no way back."""
+    several = CurriculumArguments(curriculum=True)
+    with pytest.raises(InputError, match="--context_level gold has nothing to act on: --curriculum_levels 1,2,3"):
+        several.levels("gold")
+    assert CurriculumArguments(curriculum=True, curriculum_levels="").levels("gold").names == ("gold",)
+    with pytest.raises(InputError, match="--curriculum_demotion_threshold has no level to go back to"):
+        CurriculumArguments(curriculum=True, curriculum_levels="", curriculum_demotion_threshold=0.1)

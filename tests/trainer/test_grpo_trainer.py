@@ -152,3 +152,14 @@ def test_a_head_that_is_the_embedding_too_is_not_cast(tiny_model, tmp_path, flag
     args = config(tmp_path / "run", cast_lm_head_to_fp32=True)
     with pytest.raises(InputError, match="--cast_lm_head_to_fp32 needs an output head of its own"):
         make_trainer(tiny_model("qwen2_5_vl"), flags, args)
+
+
+def test_the_table_of_completions_is_printed_once_a_step(tiny_model, tmp_path, flags, capsys):
+    """Not again with the figures of an evaluation, nor with those of the run at its end."""
+    args = config(tmp_path / "run", log_completions=True, num_completions_to_print=1, logging_steps=1, max_steps=2)
+    trainer = make_trainer(tiny_model("qwen2_5_vl"), flags, args)
+    trainer.train()
+    trainer.log({"eval_accuracy": 0.5})
+    out = capsys.readouterr().out
+    assert out.count(" Step 1 ") == out.count(" Step 2 ") == 1
+    assert trainer.state.log_history[-1]["eval_accuracy"] == 0.5

@@ -59,6 +59,7 @@ def test_hook_exists_with_its_parameters(name):
         "_is_vlm",
         "_pending_extra_logs",
         "_logs",
+        "log_completions",
         "_tokenizer",
         "eos_token_ids",
         "multi_objective_aggregation",

@@ -143,6 +143,15 @@ class CurriculumArguments:
     def levels(self, context_level: str) -> Levels:
         """The levels from easy to hard, at the first of them; `context_level` alone if there are none. `InputError` if they, or what decides on promotion, can't be used."""
         names = parse_levels(self.curriculum_levels) if self.curriculum_levels.strip() else (context_level,)
+        if len(names) > 1 and context_level != "retrieved":
+            raise InputError(
+                f"--context_level {context_level} has nothing to act on: --curriculum_levels {self.curriculum_levels} says what prompts show. "
+                "Leave one of them out (--curriculum_levels '' stays at --context_level)."
+            )
+        if len(names) == 1 and self.curriculum_demotion_threshold is not None:
+            raise InputError(
+                f"--curriculum_demotion_threshold has no level to go back to: --curriculum_levels {self.curriculum_levels!r} has one. Leave it out."
+            )
         return Levels(
             names,
             window=self.curriculum_window,

@@ -272,11 +272,16 @@ class VLMGRPOTrainer(
             logs = logs | self.stage_metrics()
         if self.curriculum is not None and "loss" in logs and self.accelerator.is_main_process:
             logs = logs | self.curriculum.metrics()
+        with_table = self.log_completions
         if self.rollout is not None:
+            self.log_completions = (
+                with_table and "loss" in logs
+            )  # not once more with an evaluation's or the run's figures
             # wandb takes no table whose messages hold blocks of different kinds, and ends the run there.
             for column in ("prompt", "completion"):
                 self._logs[column] = deque(map(as_text, self._logs[column]), self._logs[column].maxlen)
         super().log(logs, start_time)
+        self.log_completions = with_table
 
     # Evaluation
 

@@ -27,6 +27,8 @@ class SharedPrefillMixin:
         if not self.use_vllm:
             model = plain_model(self.accelerator, self.model)
             why = needs_its_own_start(model._prepare_generation_config(self.generation_config)[0])
+            if self.args.neftune_noise_alpha is not None:
+                why = "--neftune_noise_alpha gives each completion noise of its own"
         self.shares_prefill = why is None
         if why is not None and self.accelerator.is_main_process:
             print(

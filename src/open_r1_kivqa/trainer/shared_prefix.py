@@ -27,6 +27,8 @@ class SharedPrefixMixin:
             why = f"it isn't known to be exact for {self.module.family}"
         elif self.args.torch_compile:
             why = "--torch_compile would compile every layout of a packed row anew"
+        elif self.args.neftune_noise_alpha is not None:
+            why = "--neftune_noise_alpha measures its noise by a row's length"
         elif self.aux_loss_enabled:
             why = "mixtures of experts balance their load over all tokens"
         elif not all([use_shared_prefix(model) for model in models]):
@@ -139,8 +141,8 @@ class SharedPrefixMixin:
 
 
 def plain_model(accelerator, model):
-    """The transformers model inside the accelerator's wrappers and PEFT's."""
-    model = accelerator.unwrap_model(model)
+    """The transformers model inside the accelerator's wrappers, torch.compile's and PEFT's."""
+    model = accelerator.unwrap_model(model, keep_torch_compile=False)
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
