@@ -1,6 +1,7 @@
 """What every test shares: no network, and the tiny models, made once a session."""
 
 import os
+import signal
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -10,6 +11,10 @@ import pytest
 from open_r1_kivqa.entry import keep_deepspeed_builds
 
 keep_deepspeed_builds()  # the tests start many processes with DeepSpeed
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # so a shell starts what it runs in the background, down to the processes that tests interrupt
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
