@@ -180,6 +180,8 @@ def test_where_pictures_are_looked_for(tmp_path):
     assert pictures.examples == ["b: ../outside.png", "b: none.png"]
     pictures.save(str(tmp_path))
     again = Pictures.open(str(tmp_path))
+    sizes = [os.path.getsize(path) for path in pictures.paths]
+    assert again.sizes.tolist() == pictures.sizes.tolist() == sizes
     assert again.hash == pictures.hash and list(again.paths) == list(pictures.paths)
     assert (again.articles, again.unlisted, again.missing, again.examples) == (4, 2, 2, pictures.examples)
     with pytest.raises(InputError, match="Image folder .*gone does not exist"):

@@ -11,6 +11,7 @@ import sys
 import faiss
 import numpy as np
 import pytest
+from PIL import Image
 
 from open_r1_kivqa.cli import main
 from open_r1_kivqa.knowledge.base import KnowledgeBase
@@ -162,6 +163,22 @@ def test_what_is_no_index_is_never_replaced(tmp_path, capsys):
     (tmp_path / "mine" / "thesis.tex").write_text("dear")
     said = refused(capsys, *BASE, "--encoder", "colour", "--output", tmp_path / "mine", "--overwrite")
     assert "is there and holds no index" in said and (tmp_path / "mine" / "thesis.tex").exists()
+
+
+def test_a_picture_that_was_mended_asks_for_another_index(tmp_path, capsys):
+    """The command names pictures that cannot be read; given again once they can, it must not say that all is there."""
+    articles = [{"key": key, "title": key, "images": [f"{key}.png"], "sections": []} for key in "ab"]
+    (tmp_path / "kb.jsonl").write_text("".join(json.dumps(article) + "\n" for article in articles))
+    Image.new("RGB", (20, 20), "red").save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_bytes(b"<html>429 too many requests</html>")
+    words = ["--knowledge_base", tmp_path / "kb.jsonl", "--encoder", "colour", "--output", tmp_path / "i"]
+    assert run(*words) == 0
+    assert "1 pictures cannot be read" in capsys.readouterr().out and len(ImageIndex.open(str(tmp_path / "i"))) == 1
+    Image.new("RGB", (20, 20), "blue").save(tmp_path / "b.png")
+    assert "holds another index (it differs in built_from.pictures); give --overwrite" in refused(capsys, *words)
+    assert run(*words, "--overwrite") == 0 and len(ImageIndex.open(str(tmp_path / "i"))) == 2
+    assert run(*words) == 0
+    assert "is there already, built from the same" in capsys.readouterr().out
 
 
 def test_missing_pictures_are_told(tmp_path, capsys):

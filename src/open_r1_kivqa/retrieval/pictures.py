@@ -22,6 +22,7 @@ class Pictures:
     Attributes:
         keys: the article of each picture; an article may have several.
         paths: the file of each.
+        sizes: (pictures,) int64, its bytes: a picture that was mended in its place is another one.
         articles: in the knowledge base.
         unlisted: articles that name no picture.
         missing: pictures that are named but lie in no folder, and some of them.
@@ -30,6 +31,7 @@ class Pictures:
 
     keys: Texts
     paths: Texts
+    sizes: np.ndarray
     articles: int
     unlisted: int
     missing: int
@@ -43,13 +45,14 @@ class Pictures:
         """What `save` wrote there."""
         with np.load(os.path.join(folder, "pictures.npz"), allow_pickle=False) as arrays:
             texts = [Texts(arrays[name], arrays[f"{name}_ends"]) for name in ("keys", "paths")]
-            return cls(*texts, *arrays["counts"].tolist(), arrays["examples"].tolist())
+            return cls(*texts, arrays["sizes"], *arrays["counts"].tolist(), arrays["examples"].tolist())
 
     def save(self, folder: str) -> None:
         """Writes pictures.npz."""
         arrays = {
             "counts": np.array([self.articles, self.unlisted, self.missing]),
             "examples": np.array(self.examples, dtype=np.str_),
+            "sizes": self.sizes,
         }
         for name, texts in (("keys", self.keys), ("paths", self.paths)):
             arrays[name], arrays[f"{name}_ends"] = texts.arrays
@@ -60,8 +63,8 @@ class Pictures:
 
     @property
     def hash(self) -> str:
-        """sha256 over articles and paths."""
-        digest = hashlib.sha256()
+        """sha256 over articles, paths and sizes."""
+        digest = hashlib.sha256(self.sizes.astype("<i8").tobytes())
         for texts in (self.keys, self.paths):
             for array in texts.arrays:
                 digest.update(array.tobytes())
@@ -97,7 +100,8 @@ def find_pictures(kb: KnowledgeBase, image_folders: Sequence[str]) -> Pictures:
         raise InputError(
             f"{kb.path} has {len(kb):,} articles, but {reason}; they are looked for in {', '.join(folders)}: give --image_folders and `images` relative to them."
         )
-    return Pictures(Texts.of(keys), Texts.of(paths), len(kb), unlisted, missing, examples)
+    sizes = np.fromiter(map(os.path.getsize, paths), dtype=np.int64, count=len(paths))
+    return Pictures(Texts.of(keys), Texts.of(paths), sizes, len(kb), unlisted, missing, examples)
 
 
 def article_pictures(article: dict, source: str) -> list[str]:
