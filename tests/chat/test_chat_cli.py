@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from contextlib import suppress
 
 import pytest
 from chat_demo import IMAGES, KNOWLEDGE, MODEL, eval_row, question_of
@@ -123,6 +124,15 @@ class Terminal:
         before, _, self.seen = self.seen.partition(words)
         return before
 
+    def interrupt(self, words: str) -> None:
+        """Ctrl-C until these words are shown. One that comes after the prompt is written and before Python waits for a key only takes effect with the next key."""
+        for _ in range(60):
+            self.type("\x03")
+            with suppress(AssertionError):
+                self.read_until(words, seconds=5)
+                return
+        raise AssertionError(f"no {words!r} after Ctrl-C in {self.seen!r}")
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
@@ -156,8 +166,7 @@ def test_a_session_of_two_turns_with_pictures(demo, knowledge, terminal):
     session.type(QUESTIONS[1] + "\n")
     second = session.read_until(" tokens, ")
     session.read_until("> ")
-    session.type("\x03")  # Ctrl-C at the prompt line does nothing
-    session.read_until("> ")
+    session.interrupt("> ")  # at the prompt line it does nothing
     session.type("\x04")
     assert session.process.wait(120) == 0
 
