@@ -116,3 +116,12 @@ def test_generation_that_lays_out_its_own_start_is_left_alone_and_told(kind, tin
     assert not trainer.shares_prefill
     rows = [0, 0, 0, 0, 2, 2, 2, 2]
     assert len(completions(trainer, rows, trainer.shares_prefill, sample=False)) == 8
+
+
+def test_a_compiled_model_is_found_inside_its_wrapper(tiny_model, tmp_path):
+    """accelerate keeps torch.compile's wrapper, which has no `generate` of its own."""
+    flags = write_data(tmp_path / "data", kinds="1000")
+    args = config(tmp_path / "run", max_steps=1, torch_compile=True, torch_compile_backend="eager")
+    trainer = make_trainer(tiny_model("qwen2_5_vl"), flags, args)
+    trainer.train()
+    assert trainer.shares_prefill and trainer.state.global_step == 1

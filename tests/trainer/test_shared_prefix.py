@@ -211,6 +211,27 @@ def test_where_it_is_not_exact_the_stock_pass_is_taken_and_said_once(tiny_model,
     assert "it needs sdpa or flash attention" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ({"torch_compile": True, "torch_compile_backend": "eager"}, "would compile every layout"),
+        ({"neftune_noise_alpha": 5.0}, "measures its noise by a row's length"),
+    ],
+)
+def test_what_a_packed_row_would_change_takes_the_stock_pass_and_trains(option, why, tiny_model, tmp_path, capsys):
+    """A packed row is longer than each of its rows, and of another layout in each pass. Generation goes on as these flags let it."""
+    flags = write_data(tmp_path / "data", kinds="1000")
+    runs = []
+    for shares in (True, False):
+        args = config(tmp_path / f"{shares}", max_steps=1, shared_prefix=shares, keep_groups=True, **option)
+        trainer = make_trainer(tiny_model("qwen2_5_vl"), flags, args, reward_funcs=[letters_reward])
+        assert (why in capsys.readouterr().out) == shares and not trainer.shares_prefix
+        record_completions(trainer)
+        trainer.train()
+        runs.append(losses(trainer))
+    assert runs[0] == runs[1] and len(runs[0]) == 1
+
+
 def test_a_batch_size_that_tears_groups_is_told(tiny_model, tmp_path, capsys):
     flags = write_data(tmp_path / "data")
     make_trainer(
