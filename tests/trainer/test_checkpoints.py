@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import signal
@@ -5,11 +6,17 @@ import signal
 import pytest
 import torch
 from grpo_run import config, losses, make_trainer, weights
+from safetensors import SafetensorError
 from tiny import FAMILIES
 from training_rows import write_data
 
 from open_r1_kivqa.errors import InputError
-from open_r1_kivqa.trainer.checkpoints import find_checkpoint, refuse_to_overwrite, refuse_unfit_checkpoint
+from open_r1_kivqa.trainer.checkpoints import (
+    find_checkpoint,
+    full_disk_told,
+    refuse_to_overwrite,
+    refuse_unfit_checkpoint,
+)
 from open_r1_kivqa.vlm_modules.loading import load_model
 
 WHOLE = {"global_step": 1, "resumable": True}
@@ -214,11 +221,33 @@ def test_a_save_that_fails_leaves_the_checkpoints_before_it(fails, tiny_model, t
         save(*arguments)
 
     monkeypatch.setattr(trainer, fails, full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(InputError, match="checkpoint-3 cannot be written .* full disk .*No space left .* go on with"):
         trainer.train()
     run = tmp_path / "run"
     assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
     assert find_checkpoint("true", str(run)) == str(run / "checkpoint-2")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598"),
+        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_is_told_whoever_finds_it(error):
+    """In the words of python, torch and safetensors, as they were met on a file system of 8 MB."""
+    with pytest.raises(InputError, match="run cannot be written to its end, as on a full disk"), full_disk_told("run"):
+        raise error
+
+
+def test_what_torch_says_of_a_full_disk_and_what_is_none():
+    with pytest.raises(InputError, match="full disk"), full_disk_told("run"):
+        torch.save(torch.zeros(100_000), "/dev/full")
+    for other in (RuntimeError("other"), PermissionError(13, "Permission denied")):
+        with pytest.raises(type(other), match=str(other.args[-1])), full_disk_told("run"):
+            raise other
 
 
 def test_a_checkpoint_that_is_written_anew_counts_as_incomplete_meanwhile(tiny_model, tmp_path):

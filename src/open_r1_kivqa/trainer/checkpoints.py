@@ -7,14 +7,17 @@ import json
 import os
 import re
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from accelerate.utils import gather_object
 from peft import PeftModel
+from safetensors import SafetensorError
 from transformers import TrainerCallback
 from transformers.trainer_utils import rotate_checkpoints
 
-from ..errors import InputError
+from ..errors import NO_ROOM, InputError
 from ..manifest import refuse_unusable_folder
 from ..vlm_modules.loading import load_model
 
@@ -77,10 +80,11 @@ class ResumeMixin:
             (folder / MARKER).unlink(missing_ok=True)
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
-            super()._save_checkpoint(model, trial)
+            with full_disk_told(folder):
+                super()._save_checkpoint(model, trial)
+                self.save_own_state(folder)
         finally:
             self.args.save_total_limit = limit
-        self.save_own_state(folder)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             write_json(
@@ -93,12 +97,30 @@ class ResumeMixin:
             if self.at_boundary():
                 rotate_checkpoints(run_dir, limit, self.state.best_model_checkpoint, use_mtime=True)
 
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
+        with full_disk_told(output_dir or self.args.output_dir):
+            super().save_model(output_dir, _internal_call)
+
     def save_own_state(self, folder: Path) -> None:
         """Hook: what a subclass wants in the checkpoint. Called on all ranks; `args.should_save` tells which one writes."""
 
     def at_boundary(self) -> bool:
         """Hook: whether a run resumed from here goes on exactly as the unbroken one."""
         return True
+
+
+@contextmanager
+def full_disk_told(folder: str | Path) -> Iterator[None]:
+    """Within it a disk that is full ends the run with an InputError; each library has words of its own for it, and torch hardly any."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        full = getattr(error, "errno", None) in NO_ROOM or re.search("No space left|inline_container", str(error))
+        if not full:
+            raise
+        raise InputError(
+            f"{folder} cannot be written to its end, as on a full disk ({str(error).splitlines()[0]}). Make room, and go on with --resume_from_checkpoint true from the newest complete checkpoint."
+        ) from error
 
 
 def write_json(path: Path, content: dict) -> None:
