@@ -207,19 +207,22 @@ def test_titles_redirects_and_encoded_urls(tmp_path):
 
 
 def test_pictures_on_disk(tmp_path):
-    for name in ("b/Obélisque.PNG", "Q42.jpg", "Flag.png", "map.svg.png"):
+    for name in ("b/Obélisque.PNG", "Q42.jpg", "Flag.png", "map.svg.png", "Caf%C3%A9.jpg", "Th%C3%A9.png"):
         (tmp_path / "pictures" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "pictures" / name).write_bytes(b"")
     flags = ["--image_roots", str(tmp_path / "pictures")]
     obelisk = {**OBELISK, "image_urls": ["https://x.org/Ob%C3%A9lisque.jpg?width=3", "https://x.org/none.jpg"]}
     content = {"a": obelisk, "b": {"wikidata_id": "Q42", "wikipedia_content": "x"}, "c": {"wikipedia_content": "y"}}
     flag = {**OBELISK, "image_urls": ["https://x.org/Flag.svg", "https://x.org/thumb/Map.svg/320px-map.svg.png"]}
-    made = converted(tmp_path, {**content, "d": flag}, *flags)
+    # Downloaded under the names that the urls spell.
+    cafe = {**OBELISK, "image_urls": ["https://x.org/Caf%C3%A9.jpg", "https://x.org/320px-Th%C3%A9.svg"]}
+    made = converted(tmp_path, {**content, "d": flag, "e": cafe}, *flags)
     assert [article["images"] for article in made] == [
         ["b/Obélisque.PNG"],
         ["Q42.jpg"],
         [],
         ["Flag.png", "map.svg.png"],
+        ["Caf%C3%A9.jpg", "Th%C3%A9.png"],
     ]
 
 
@@ -230,6 +233,8 @@ def test_pictures_on_disk(tmp_path):
         ("A cat sat. A dog ran. It rained.", 21, ["A cat sat. A dog ran.", "It rained."]),
         ("aaaa bbbb cccc", 9, ["aaaa bbbb", "cccc"]),
         ("aaaaaaaaaa", 4, ["aaaa", "aaaa", "aa"]),
+        ("=  =", 1, ["=", "="]),
+        ("aaa   bbb\t c", 3, ["aaa", "bbb", "c"]),
         (" \n ", 5, []),
     ],
 )

@@ -2,6 +2,7 @@ import json
 import os
 import shutil
 import time
+import unicodedata
 
 import pytest
 from hypothesis import given, settings
@@ -40,6 +41,20 @@ def test_ids_whatever_extension_or_case(tmp_path):
     assert files.find("two") == "b/two.jpeg" and files.find("three") == "three.PNG" and files.find("a.b") == "a.b.jpg"
     assert files.find("notes") is None and files.find("bare") is None and files.find("") is None
     assert sorted(files) == ["a.b.jpg", "a/One.JPG", "b/two.jpeg", "four.webp", "three.PNG"]
+
+
+@pytest.mark.parametrize("name", ["Café Łódź", "Öresund", "がっこう", "Ệ", "İzmir"])
+def test_accents_may_be_composed_in_one_and_taken_apart_in_the_other(tmp_path, name):
+    composed, apart = (unicodedata.normalize(form, name) for form in ("NFC", "NFD"))
+    for on_disk, asked in ((composed, apart), (apart, composed)):
+        files = ImageFiles.scan(
+            [plant(tmp_path / f"{len(list(tmp_path.iterdir()))}", f"x/{on_disk}.jpg", "x/other.jpg")]
+        )
+        assert files.find_all(f"{asked}.png") == [f"x/{on_disk}.jpg"]
+    both = ImageFiles.scan([plant(tmp_path / "both", f"a/{composed}.jpg", f"b/{apart}.jpg")])
+    if composed != apart:
+        assert both.find(composed) == f"a/{composed}.jpg" and both.find(apart) == f"b/{apart}.jpg"
+        assert both.duplicates == [[f"a/{composed}.jpg", f"b/{apart}.jpg"]]
 
 
 def test_several_roots_have_a_common_folder(tmp_path):

@@ -141,7 +141,10 @@ def _add_pictures(article: dict, pictures: ImageFiles, counts: Counts) -> None:
 
 
 def _file_names(url: str) -> list[str]:
-    """What a url's file may be called: as in the url; as the picture that it is a thumbnail of ("320px-…"); by another extension (an svg is downloaded as png)."""
-    name = unquote(url.partition("?")[0].rpartition("/")[2])
-    whole = THUMBNAIL.sub("", name)
-    return list(dict.fromkeys(filter(None, (name, whole, os.path.splitext(whole)[0]))))
+    """What a url's file may be called: as in the url, decoded or as it is written there; as the picture that it is a thumbnail of ("320px-…"); by another extension (an svg is downloaded as png)."""
+    written = url.partition("?")[0].rpartition("/")[2]
+    names = []
+    for name in (unquote(written), written):
+        whole = THUMBNAIL.sub("", name)
+        names += [name, whole, os.path.splitext(whole)[0]]
+    return list(dict.fromkeys(filter(None, names)))

@@ -181,13 +181,14 @@ def _pieces(text: str, length: int) -> list[str]:
 def _parts(line: str, length: int) -> Iterator[str]:
     """The sentences of a line; of longer ones runs of words, of longer words their characters."""
     for start, end in split_sentences(line):
-        while end - start > length:
-            cut = line.rfind(" ", start + 1, start + length + 1)
-            cut = cut if cut > start else start + length
-            yield line[start:cut].strip()
-            start = cut + (line[cut : cut + 1] == " ")
-        if line[start:end].strip():
-            yield line[start:end].strip()
+        rest = line[start:end].strip()
+        while len(rest) > length:
+            cut = rest.rfind(" ", 1, length + 1)
+            cut = cut if cut > 0 else length
+            yield rest[:cut].rstrip()
+            rest = rest[cut:].lstrip()
+        if rest:
+            yield rest
 
 
 def _wrapped(value: Any) -> Any:

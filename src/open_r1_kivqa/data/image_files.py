@@ -10,6 +10,7 @@ out so. Where a benchmark's ids are other names, a JSON file says which file eac
 import hashlib
 import os
 import time
+import unicodedata
 from array import array
 from collections.abc import Iterator, Sequence
 
@@ -90,7 +91,7 @@ class ImageFiles:
 
     def find_all(self, id: str, dataset: str = "") -> list[str]:
         """Paths of the files that an id can mean, relative to `folder`: those that end in the id as given, else those that do but for their extension, else those that do but for the case
-        of letters too. One in the dataset's own layout stands first, then they are in alphabetical order.
+        of letters and how their accents are composed too. One in the dataset's own layout stands first, then they are in alphabetical order.
 
         Args:
             id: file name with or without its extension, or the end of a path.
@@ -112,8 +113,9 @@ class ImageFiles:
         stem = _stem(os.path.basename(wanted))
         layout = "/".join([*stem[:3], stem]) if dataset == "landmarks" else wanted
 
-        found = (int(self._order[place]) for place in places(self._hashes, stem.lower()))
-        paths = [self._path(i) for i in found if _stem(self._names[i]).lower() == stem.lower()]
+        form = _form(stem)
+        found = (int(self._order[place]) for place in places(self._hashes, form))
+        paths = [self._path(i) for i in found if _form(_stem(self._names[i])) == form]
         if len(paths) < 2:
             return paths
         for ends in (_ends, _ends_but_for_extension):
@@ -126,7 +128,7 @@ class ImageFiles:
         groups: dict[str, set[str]] = {}
         for place in np.flatnonzero(self._hashes[1:] == self._hashes[:-1]).tolist():
             for i in self._order[place : place + 2].tolist():
-                groups.setdefault(_stem(self._names[i]).lower(), set()).add(self._path(i))
+                groups.setdefault(_form(_stem(self._names[i])), set()).add(self._path(i))
         return sorted(sorted(paths) for paths in groups.values() if len(paths) > 1)
 
     def _path(self, i: int) -> str:
@@ -148,9 +150,15 @@ def _stem(name: str) -> str:
     return stem if extension.lower() in EXTENSIONS else name
 
 
+def _form(stem: str) -> str:
+    """In which stems are compared: small letters, and characters composed, which an archive of a Mac's has taken apart."""
+    lower = stem.lower()
+    return lower if lower.isascii() else unicodedata.normalize("NFC", lower)
+
+
 def _last_walk(roots: list[str]) -> dict[str, np.ndarray]:
     """The arrays of `_walk`, from the cache if no folder has changed since."""
-    key = hashlib.sha256("\n".join(["image-files-1", *roots]).encode("utf-8", "surrogateescape")).hexdigest()
+    key = hashlib.sha256("\n".join(["image-files-2", *roots]).encode("utf-8", "surrogateescape")).hexdigest()
     entry = cache_folder() / f"{key}.npz"
     if entry.exists():
         with np.load(entry, allow_pickle=False) as stored:
@@ -175,7 +183,7 @@ def _unchanged(common: str, arrays: dict[str, np.ndarray]) -> bool:
 
 
 def _walk(roots: list[str]) -> dict[str, np.ndarray]:
-    """Folders below the common one and their times of change; of each image its name, the number of its folder, and the hash of its id in lower case, hashes sorted."""
+    """Folders below the common one and their times of change; of each image its name, the number of its folder, and the hash of its id's `_form`, hashes sorted."""
     common = os.path.commonpath(roots)
     waiting, entered = roots[::-1], set()
     folders, times = [], []
@@ -196,7 +204,7 @@ def _walk(roots: list[str]) -> dict[str, np.ndarray]:
                     elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS and entry.is_file():
                         names.add(entry.name)
                         folder_of.append(len(folders))
-                        unsorted.append(text_hash(_stem(entry.name).lower()))
+                        unsorted.append(text_hash(_form(_stem(entry.name))))
         except OSError as error:
             raise InputError(
                 f"Image folder {folder} cannot be read ({error.strerror}); give one that you may read."
