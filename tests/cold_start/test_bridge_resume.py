@@ -141,7 +141,7 @@ def test_the_order_is_that_of_the_rows(make_run, script):
     assert [row["id"] for row in read_jsonl(run.output)] == [row["id"] for row in run.rows]
 
 
-def test_an_output_is_written_by_one_run_at_a_time(make_run):
+def test_an_output_is_written_by_one_run_at_a_time(make_run, monkeypatch):
     import fcntl
 
     run, _ = make_run(2)
@@ -150,6 +150,20 @@ def test_an_output_is_written_by_one_run_at_a_time(make_run):
         with pytest.raises(InputError, match="is being written by another run"):
             run()
     run.output.write_text("an older one\n")
+    opened = []
+
+    def opened_just_before(*arguments, **more):
+        file = open(*arguments, **more)
+        if not opened:  # and before it is locked, the other run comes to its end
+            opened.append(os.replace(f"{run.output}.part", run.output))
+            run.output.write_text("the other run's\n")
+        return file
+
+    with monkeypatch.context() as patch:
+        patch.setattr("open_r1_kivqa.cold_start.run.open", opened_just_before, raising=False)
+        with pytest.raises(InputError, match="is being written by another run"):
+            run()
+    assert run.output.read_text() == "the other run's\n"
     assert run() == 0 and len(read_jsonl(run.output)) == 2
     assert not list(run.folder.glob("*.part"))
 

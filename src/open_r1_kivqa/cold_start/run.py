@@ -1,13 +1,13 @@
 """All rows of a run: many at a time, their outcomes taken in the rows' order, the kept ones written."""
 
 import asyncio
-import fcntl
 import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..data.jsonl import Rows
+from ..data.locks import take
 from ..data.samples import Sample
 from ..errors import InputError
 from .bridge import Bridge, Outcome
@@ -74,14 +74,11 @@ class RowWriter:
             raise self._problem(error) from error
 
     def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not take(self._file, self._aside):
+            self._file.close()
             raise InputError(
                 f"--output {self.path} is being written by another run: wait for it, or name another file."
-            ) from None
-        except OSError:  # a file system without locks, as some clusters have: nothing says that another run writes it
-            return
+            )
 
     def write(self, row: dict, images: tuple[str, ...]) -> None:
         if self.image_folder is not None:
