@@ -226,6 +226,25 @@ def test_counts_as_lines_and_as_json():
     assert counts.to_dict()["dropped"]["no image"]["number"] == 50
 
 
+@given(st.lists(st.tuples(st.lists(st.sampled_from("abc"), unique=True), st.booleans())))
+def test_what_is_noted_of_items_that_are_dropped_does_not_count(items):
+    """Items with what is noted of each, and whether it is dropped thereafter."""
+    counts = Counts()
+    for number, (notes, is_dropped) in enumerate(items):
+        for note in notes:
+            counts.note(note, number % 30)
+        if is_dropped:
+            counts.drop("in the end")
+        counts.read += 1
+    kept = [(number, notes) for number, (notes, is_dropped) in enumerate(items) if not is_dropped]
+    for note in "abc":
+        its = [str(number % 30) for number, notes in kept if note in notes]
+        assert counts.number(note) == len(its)
+        if its and len(items) <= EXAMPLES:  # of more items, one may have taken the place of an example for a while
+            assert counts.noted[note].examples == its
+    assert counts.noted.keys() == {note for _, notes in kept for note in notes}
+
+
 @pytest.mark.parametrize(
     "change, message",
     [

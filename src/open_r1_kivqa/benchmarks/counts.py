@@ -12,16 +12,27 @@ class Tally:
     number: int = 0
     examples: list[str] = field(default_factory=list)
 
-    def add(self, example: object = None) -> None:
+    def add(self, example: object = None) -> str | None:
+        """Counts one, and gives its example if it was new and is kept."""
         self.number += 1
-        if example is not None and len(self.examples) < EXAMPLES and str(example) not in self.examples:
-            self.examples.append(str(example))
+        text = None if example is None else str(example)
+        if text is None or len(self.examples) >= EXAMPLES or text in self.examples:
+            return None
+        self.examples.append(text)
+        return text
+
+    def take_back(self, example: str | None) -> None:
+        """Undoes the last `add`, which gave this."""
+        self.number -= 1
+        if example is not None:
+            self.examples.remove(example)
 
 
 class Counts:
     """Counts of one conversion.
 
-    Call `drop` when an item gives no row, and `note` for what is worth knowing of one that does; each at most once for an item and reason, since shares are of the items read.
+    Call `drop` when an item gives no row, and `note` for what is worth knowing of one that does; each at most once for an item and reason, since shares are of the items read. What was
+    noted of an item that is dropped in the end is taken back: notes are about rows that are there.
 
     Attributes:
         read: source items (a csv row, a line). written: rows; `RowsFile.write` counts them.
@@ -30,16 +41,24 @@ class Counts:
 
     def __init__(self):
         self.read = self.written = 0
+        # What was noted of the item that is being dealt with, and the examples kept; `read` at that time.
+        self._own: list[tuple[str, str | None]] = []
+        self._item = 0
         self.dropped: dict[str, Tally] = {}
         self.noted: dict[str, Tally] = {}
 
     def drop(self, reason: str, example: object = None) -> None:
         """An item that gives no row: "no image of it was found", for example, and the id as the example."""
+        for what, kept in reversed(self._notes_of_item()):
+            self.noted[what].take_back(kept)
+            if not self.noted[what].number:
+                del self.noted[what]
+        self._own = []
         self.dropped.setdefault(reason, Tally()).add(example)
 
     def note(self, what: str, example: object = None) -> None:
         """Something about an item that is kept: "article not in the knowledge base", and its url."""
-        self.noted.setdefault(what, Tally()).add(example)
+        self._notes_of_item().append((what, self.noted.setdefault(what, Tally()).add(example)))
 
     def number(self, what: str) -> int:
         """How often this was noted."""
@@ -83,3 +102,8 @@ class Counts:
         for name, group in (("dropped", counts.dropped), ("noted", counts.noted)):
             group.update({what: Tally(tally["number"], tally["examples"]) for what, tally in values[name].items()})
         return counts
+
+    def _notes_of_item(self) -> list[tuple[str, str | None]]:
+        if self._item != self.read:  # the one before is dealt with
+            self._own, self._item = [], self.read
+        return self._own
