@@ -303,9 +303,9 @@ def warn_of_judge(model_args: VLMModelConfig, judge_args: JudgeArguments, args: 
 
 def write_manifest(place: str, data_args, model_args, judge_args, args: EvaluationArguments, template) -> None:
     """manifest.json into the folder `place`, with the hashes of the adapter, whose content decides the answers as the model's does."""
+    from open_r1_kivqa.data.aside import write_json
     from open_r1_kivqa.manifest import file_hash, read_manifest
     from open_r1_kivqa.recipe import write_run_manifest
-    from open_r1_kivqa.trainer.checkpoints import write_json
 
     placed = replace(args, output_dir=place)
     write_run_manifest("evaluate_jsonl", (data_args, model_args, judge_args, placed), template)

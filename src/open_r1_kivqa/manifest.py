@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+from .data.aside import write_json
 from .data.cache import content_hash
 from .errors import InputError
 
@@ -59,7 +60,7 @@ def write_manifest(
     knowledge_base: str | None = None,
     template=None,
 ) -> Path:
-    """Writes `folder`/manifest.json, aside and then renamed, and returns its path. Call it on the main process only.
+    """Writes `folder`/manifest.json and returns its path. Call it on the main process only.
 
     Args:
         entry: name of the program, as `grpo_jsonl`.
@@ -89,9 +90,7 @@ def write_manifest(
     }
     path = Path(folder) / "manifest.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".tmp")
-    aside.write_text(json.dumps(manifest, indent=1, default=str) + "\n", encoding="utf-8")
-    aside.replace(path)
+    write_json(path, manifest, default=str)
     return path
 
 

@@ -189,7 +189,6 @@ def test_a_run_that_ended_a_moment_ago_is_not_emptied(tmp_path, monkeypatch):
             return file
 
         monkeypatch.setattr("open_r1_kivqa.benchmarks.converted.open", opened_just_before, raising=False)
-        monkeypatch.setattr("open_r1_kivqa.benchmarks.converted.RowsFile._put", lambda *_: None)
         with pytest.raises(InputError, match="is being written by another run"):
             RowsFile(str(tmp_path / "rows.jsonl"), {})
     assert (tmp_path / "rows.jsonl").read_text() == '{"id": "1"}\n'

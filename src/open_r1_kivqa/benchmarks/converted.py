@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from .. import __version__
+from ..data.aside import write_json
 from ..data.locks import take
 from ..data.row_checks import answer_problem
 from ..data.samples import Sample, parse_row
@@ -111,7 +112,7 @@ class RowsFile:
         try:
             self._file.flush()
             os.fsync(self._file.fileno())
-            self._put(self._record, state)
+            write_json(self._record, state)
         except OSError as error:
             raise self._unwritable(error) from error
         self._safe, self._recorded = self.done, time.monotonic()
@@ -138,7 +139,7 @@ class RowsFile:
         try:
             self._file.flush()
             os.fsync(self._file.fileno())
-            self._put(report, {"output": self.path, **self._identity, **self.counts.to_dict()})
+            write_json(report, {"output": self.path, **self._identity, **self.counts.to_dict()})
             os.replace(self._aside, self.path)
             self._file.close()
             self._remove(self._record)
@@ -179,19 +180,6 @@ class RowsFile:
         else:
             self._remove(self._record)
         os.ftruncate(self._file.fileno(), self._bytes)
-
-    def _put(self, path: str, values: dict) -> None:
-        """JSON in a file, written aside and then renamed."""
-        aside = f"{path}.new"
-        try:
-            with open(aside, "w", encoding="utf-8") as file:
-                json.dump(values, file, ensure_ascii=False, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-        except OSError:
-            self._remove(aside)
-            raise
 
     def _remove(self, path: str) -> None:
         if os.path.exists(path):

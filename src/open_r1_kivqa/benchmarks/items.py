@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from ..data.aside import written_aside
 from ..data.images import image_size
 from ..data.samples import parse_row, row_id
 from ..errors import InputError
@@ -151,15 +152,12 @@ def checked(row: dict, size: tuple[int, int] | None, image_root: str | None, sou
 
 
 def write_rows(path: str, rows: list[dict], left_out: int) -> list[str]:
-    """One row a line, written aside and then renamed; says how many, and how many items were left out. InputError where that can't be."""
-    aside = Path(f"{path}.part")
+    """One row a line; says how many, and how many items were left out. InputError where that can't be."""
     try:
-        with open(aside, "w", encoding="utf-8") as file:
+        with written_aside(path) as file:
             for row in rows:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        os.replace(aside, path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
         raise InputError(
             f"--output {path} cannot be written ({error.strerror}); name a file in a folder that is there."
         ) from error

@@ -1,10 +1,9 @@
 """What became of the rows: counted, with examples, printed and written as JSON."""
 
-import json
 import os
 from collections import Counter
-from pathlib import Path
 
+from ..data.aside import write_json
 from ..data.samples import Sample
 from ..errors import InputError
 from .bridge import OUTCOMES, Outcome
@@ -103,14 +102,12 @@ def token_lines(requests: dict[str, dict[str, int]]) -> list[str]:
 
 
 def write_report(path: str | os.PathLike, report: dict) -> None:
-    """As indented JSON, aside and then renamed.
+    """As indented JSON.
 
     Raises:
         InputError: the disk does not take it.
     """
-    aside = Path(f"{path}.part")
     try:
-        aside.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        aside.replace(path)
+        write_json(path, report)
     except OSError as error:
         raise InputError(f"The report {path} cannot be written ({error.strerror}): make room and run again.") from error

@@ -8,13 +8,13 @@
 Only the rank that leads (rank 0) estimates and draws; on the others nothing but the level moves, by the same observations. So ranks cannot drift apart by the last bit of a sum.
 """
 
-import os
 import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
+from ..data.aside import written_aside
 from ..errors import InputError
 from .arguments import CurriculumArguments
 from .difficulty import Difficulty
@@ -309,11 +309,9 @@ class Curriculum:
             )
 
     def save(self, path: Path) -> None:
-        """Write the state aside, then rename."""
-        aside = path.with_suffix(".tmp")
-        with open(aside, "wb") as file:
+        """Writes the state."""
+        with written_aside(path, "wb") as file:
             np.savez_compressed(file, **self.state_dict())
-        os.replace(aside, path)
 
     def load(self, path: Path) -> str:
         """`load_state_dict` of a file that `save` wrote; `InputError` if it is none."""

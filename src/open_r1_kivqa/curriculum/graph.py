@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.sparse import csr_array
 
+from ..data.aside import written_aside
 from ..errors import InputError
 from .compiled import njit, prange
 
@@ -176,13 +177,11 @@ class SampleGraph:
         )
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes one uncompressed .npz, aside and then renamed. The same graph gives the same bytes."""
+        """Writes one uncompressed .npz. The same graph gives the same bytes."""
         arrays = {name: getattr(self, name) for name in ("ids", "hashes", "indptr", "indices", "weights", "returns")}
         recipe = np.frombuffer(json.dumps(self.recipe, sort_keys=True).encode(), dtype=np.uint8)
-        aside = f"{path}.part"
-        with open(aside, "wb") as file:
+        with written_aside(path, "wb") as file:
             np.savez(file, **arrays, recipe=recipe, format=np.int64(FORMAT))
-        os.replace(aside, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "SampleGraph":

@@ -1,11 +1,11 @@
 """observations.jsonl: one line for each group that was generated, for whoever wants to judge the curriculum afterwards."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 
+from ..data.aside import written_aside
 from ..errors import InputError
 
 
@@ -20,12 +20,10 @@ class ObservationLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self.path.is_file():
             return
-        aside = self.path.with_suffix(".tmp")
-        with open(self.path, encoding="utf-8") as old, open(aside, "w", encoding="utf-8") as new:
+        with open(self.path, encoding="utf-8") as old, written_aside(self.path) as new:
             for number, line in enumerate(old, 1):
                 if line.endswith("\n") and self._step_of(line, number) < step:
                     new.write(line)
-        os.replace(aside, self.path)
 
     def _step_of(self, line: str, number: int) -> int:
         try:

@@ -21,6 +21,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from ..data.aside import write_json
 from ..errors import InputError
 from . import CHECKPOINT, EVAL, IMAGES, KNOWLEDGE, TRAIN
 
@@ -51,9 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     train(folder / "training", folder / GRAPH, args.seed, args.max_steps)
     evaluate(folder / "training", folder / "after", args.seed)
     summary = summarise(folder, time.monotonic() - started)
-    aside = folder / "summary.tmp"
-    aside.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    aside.replace(folder / "summary.json")
+    write_json(folder / "summary.json", summary)
     show(summary, folder)
     return 0
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..data.aside import written_aside
 from ..data.locks import Lock
 from ..errors import NO_ROOM, InputError
 from ..manifest import differences, read_manifest, refuse_unusable_folder
@@ -175,10 +176,9 @@ def merge(folder: Path, jobs: list[Job], name: str = PREDICTIONS) -> list[dict]:
 
 
 def write_records(path: Path, records: list[dict]) -> None:
-    """One record a line, written aside and then renamed."""
-    whole = path.with_name(f"{path.name}.tmp")
-    whole.write_bytes(b"".join(_line(record) for record in records))
-    os.replace(whole, path)
+    """One record a line, `written_aside`."""
+    with written_aside(path, "wb") as file:
+        file.writelines(map(_line, records))
 
 
 def _line(record: dict) -> bytes:

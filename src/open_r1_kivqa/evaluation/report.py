@@ -1,13 +1,12 @@
 """The end of an evaluation: all ranks' records in one file, scores of them, and what is printed."""
 
-import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.measure import Measurement
 
+from ..data.aside import write_json
 from ..data.jsonl import Rows
 from ..data.samples import Sample
 from ..knowledge.base import KnowledgeBase
@@ -73,7 +72,7 @@ def conclude(
     summary["published"] = _beside_published(summary["official"], records, samples, prompting.kb, conditions)
     suspects = _write_suspects(folder, sampled, sampled_rows)
     write_official_predictions(folder, records, samples)
-    _write(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    write_json(folder / "summary.json", summary, indent=2)
     _show(summary, suspects, len(sampled[0]["texts"]) if sampled else 0)
     return summary
 
@@ -120,12 +119,6 @@ def _write_suspects(folder: Path, sampled: list[dict], sampled_rows: list[Sample
     suspects = rollouts.suspect_labels(sampled, sampled_rows)
     write_records(folder / SUSPECTS, suspects)
     return suspects
-
-
-def _write(path: Path, text: str) -> None:
-    aside = path.with_name(f"{path.name}.part")
-    aside.write_text(text, encoding="utf-8")
-    os.replace(aside, path)
 
 
 def _show(summary: dict, suspects: list[dict] | None, number: int) -> None:

@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Iterator
 
+from ..data.aside import write_json, written_aside
 from ..data.launch import once_per_launch, own_share, wait_for_all
 from ..data.locks import Lock
 from ..errors import InputError
@@ -51,11 +52,8 @@ class Blocks:
             path = self._path(block, kind)
             text = "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in values)
             try:
-                with open(f"{path}.part", "w", encoding="utf-8", newline="\n") as file:
+                with written_aside(path, newline="\n") as file:
                     file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(f"{path}.part", path)
             except OSError as error:
                 raise self._unwritable(error) from error
 
@@ -72,16 +70,11 @@ class Blocks:
     def merge(self, report: dict) -> None:
         """Writes the output file, and `report` to `<output>.report.json`, and removes the blocks. Needs all blocks."""
         try:
-            with open(f"{self._output}.part", "wb") as output:
+            with written_aside(self._output, "wb") as output:
                 for block in range(len(self)):
                     with open(self._path(block, "rows"), "rb") as file:
                         shutil.copyfileobj(file, output)
-                output.flush()
-                os.fsync(output.fileno())
-            with open(f"{self._output}.report.json.part", "w", encoding="utf-8") as file:
-                json.dump(report, file, indent=1, ensure_ascii=False)
-            os.replace(f"{self._output}.report.json.part", f"{self._output}.report.json")
-            os.replace(f"{self._output}.part", self._output)
+                write_json(f"{self._output}.report.json", report)
             self._lock.release()
             shutil.rmtree(self._folder)
         except OSError as error:
@@ -100,9 +93,7 @@ class Blocks:
                         return {}
             for name in set(os.listdir(self._folder)) - {LOCK}:
                 os.remove(os.path.join(self._folder, name))
-            with open(f"{path}.part", "w", encoding="utf-8") as file:
-                json.dump(self._identity, file)
-            os.replace(f"{path}.part", path)
+            write_json(path, self._identity)
         except OSError as error:
             raise self._unwritable(error) from error
         return {}

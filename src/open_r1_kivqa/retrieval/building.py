@@ -1,6 +1,5 @@
 """Building an index: its size beforehand, training, adding, and writing its folder at once."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,6 +8,7 @@ from importlib import metadata
 
 import numpy as np
 
+from ..data.aside import write_json
 from ..data.packed import Texts
 from ..errors import InputError
 from .index import FORMAT
@@ -148,9 +148,7 @@ def search_settings(kind: str, lists: int | None, *, nprobe: int | None = None, 
 def write_manifest(folder: str, manifest: dict) -> None:
     """Writes manifest.json whole."""
     path = os.path.join(folder, "manifest.json")
-    with open(f"{path}.part", "w", encoding="utf-8") as file:
-        json.dump(manifest, file, indent=1)
-    os.replace(f"{path}.part", path)
+    write_json(path, manifest)
 
 
 def gib(size: float) -> str:

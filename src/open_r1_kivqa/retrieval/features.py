@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from ..data.aside import write_json, written_aside
 from ..data.launch import once_per_launch, own_share, wait_for_all
 from ..data.locks import Lock
 from ..data.packed import Texts
@@ -63,14 +64,11 @@ class Features:
         try:
             os.makedirs(folder, exist_ok=True)
             # Written, not mapped: on a full disk a page of a mapping ends the process without a word.
-            with open(f"{vectors}.part", "wb") as file:
+            with written_aside(vectors, "wb") as file:
                 np.lib.format.write_array_header_1_0(file, head)
                 for batch in self.batches(len(self)):
                     file.write(np.ascontiguousarray(batch, dtype="<f4").data)
-            with open(f"{ids}.part", "w", encoding="utf-8") as file:
-                json.dump(list(self.keys), file, ensure_ascii=False)
-            os.replace(f"{ids}.part", ids)
-            os.replace(f"{vectors}.part", vectors)
+                write_json(ids, list(self.keys), indent=None)
         except OSError as error:
             raise InputError(
                 f"--save_features {folder} cannot be written ({error.strerror}); make room or name another folder, and give the same command again: nothing is embedded anew."
@@ -106,9 +104,7 @@ def prepare(folder: str, identity: dict, overwrite: bool = False) -> Lock:
         for name in set(os.listdir(folder)) - {LOCK}:
             os.remove(os.path.join(folder, name))
     path = os.path.join(folder, "identity.json")
-    with open(f"{path}.part", "w", encoding="utf-8") as file:
-        json.dump(identity, file, indent=1)
-    os.replace(f"{path}.part", path)
+    write_json(path, identity)
     return lock
 
 
@@ -173,11 +169,8 @@ def _compute(pictures: Pictures, places: range, encoder: ImageEncoder, path: str
         start += len(batch)
     arrays = {"vectors": np.concatenate(vectors), "kept": kept, "dim": np.int64(encoder.dim)}
     try:
-        with open(f"{path}.part", "wb") as file:
+        with written_aside(path, "wb") as file:
             np.savez(file, examples=np.array(examples[:EXAMPLES], dtype=np.str_), **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{path}.part", path)
     except OSError as error:
         raise InputError(
             f"{path} cannot be written ({error.strerror}); make room or mend the folder, then give the same command again: it goes on from here."

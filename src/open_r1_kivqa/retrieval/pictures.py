@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..data.aside import written_aside
 from ..data.packed import Texts
 from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
@@ -57,9 +58,8 @@ class Pictures:
         for name, texts in (("keys", self.keys), ("paths", self.paths)):
             arrays[name], arrays[f"{name}_ends"] = texts.arrays
         path = os.path.join(folder, "pictures.npz")
-        with open(f"{path}.part", "wb") as file:
+        with written_aside(path, "wb") as file:
             np.savez(file, **arrays)
-        os.replace(f"{path}.part", path)
 
     @property
     def hash(self) -> str:
