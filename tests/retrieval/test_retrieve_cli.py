@@ -369,6 +369,20 @@ def test_an_interrupted_run_goes_on_where_it_was(world, monkeypatch):
     assert asked == [2, 2, 2]
 
 
+def test_a_picture_that_cannot_be_read_can_be_mended(world, monkeypatch, capsys):
+    monkeypatch.setattr(blocks, "BLOCK", 2)
+    rows = [question(str(i), f"{name}.png", entity=name) for i, name in enumerate([*COLOURS, "late"])]
+    (world.images / "late.png").write_bytes(b"<html>429 too many requests</html>")
+    assert main(world.flags(rows)) == 2
+    said = capsys.readouterr().err
+    assert "late.png is not an image" in said and "`kivqa check` lists every picture that cannot be read" in said
+    picture(world.images / "late.png", COLOURS["red"], noise=3)
+    asked, answer = [], Retriever.answer
+    monkeypatch.setattr(Retriever, "answer", lambda self, rows: asked.append(len(rows)) or answer(self, rows))
+    found, _ = world.run(rows)
+    assert asked == [2] and all("candidates" in row for row in found)  # the first block was there
+
+
 @pytest.mark.parametrize("flags", [[], ["--top_k", "1"]])
 def test_a_second_run_meanwhile_leaves_the_first_alone(world, monkeypatch, capsys, flags):
     monkeypatch.setattr(blocks, "BLOCK", 2)

@@ -70,7 +70,14 @@ def encoded(encoder) -> Callable[[Sequence[Sample]], list[np.ndarray]]:
     def vectors(samples: Sequence[Sample]) -> list[np.ndarray]:
         paths = list(dict.fromkeys(path for sample in samples for path in sample.images))
         places = {path: place for place, path in enumerate(paths)}
-        rows = encoder.encode(paths)
+        try:
+            rows = encoder.encode(paths)
+        except InputError as error:
+            if not any(path in str(error) for path in paths):  # it isn't about one of the pictures
+                raise
+            raise InputError(
+                f"{error} `kivqa check` lists every picture that cannot be read; put one that can in its place, and the same command goes on where it was."
+            ) from error
         return [rows[[places[path] for path in sample.images]] for sample in samples]
 
     return vectors
