@@ -128,6 +128,12 @@ def test_rows_that_no_rule_applies_to_do_not_count(tmp_path, capsys):
     assert (result["scores"]["splits"]["all"]["mean"], result["scores"]["splits"]["all"]["count"]) == (100.0, 1)
     assert any("2 rows have no reference that their method reads" in warning for warning in result["warnings"])
 
+    # Where no row has a verdict there is no question type to show a table of.
+    unanswered = {"id": "d", "conversations": [{"from": "human", "value": "Where?"}], "accu_reward_method": "infoseek"}
+    words = ["rows", "--references", lines(tmp_path / "none.jsonl", [unanswered])]
+    code, out, err = kivqa_score(capsys, *words, "--predictions", predictions(tmp_path / "d.jsonl", [("d", "x")]))
+    assert code == 0 and out.rstrip().splitlines()[-1].split() == ["all", "0", "-", "-"] and "1 rows have no" in err
+
 
 def test_a_judge_for_rows_of_evqa_and_of_llm(tmp_path, capsys):
     rows = [

@@ -65,7 +65,7 @@ def rows(scores: dict) -> list[Table]:
         name = f"harmonic mean of {prefix}unseen_question and {prefix}unseen_entity"
         splits.add_row(name, "", _percent(part["mean"]), _percent(part["macro"]))
     kinds = sorted({kind for part in scores["splits"].values() for kind in part["types"]})
-    if kinds == [""]:
+    if set(kinds) <= {""}:  # none is named, or no row has a verdict
         return [splits]
     types = _table("question type", *(f"{name} (rows)" for name in scores["splits"]))
     for kind in kinds:
