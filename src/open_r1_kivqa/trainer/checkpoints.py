@@ -4,7 +4,6 @@ Both trainers of this library take `ResumeMixin`.
 """
 
 import json
-import os
 import re
 import signal
 from collections.abc import Iterator
@@ -17,15 +16,17 @@ from safetensors import SafetensorError
 from transformers import TrainerCallback
 from transformers.trainer_utils import rotate_checkpoints
 
+from ..data.aside import write_json
 from ..errors import NO_ROOM, InputError
 from ..manifest import refuse_unusable_folder
 from ..vlm_modules.loading import load_model
+from .resumed_optimizer import ResumedOptimizerMixin
 
 MARKER = "complete.json"
 NOT_RESUMABLE = "it was saved inside a generation batch, or without the optimizer (--save_only_model), from where a run can't go on exactly"
 
 
-class ResumeMixin:
+class ResumeMixin(ResumedOptimizerMixin):
     """Overrides of `Trainer` for saving and resuming. Put it before the trainer in the bases."""
 
     def _load_from_checkpoint(self, resume_from_checkpoint, model=None):
@@ -121,13 +122,6 @@ def full_disk_told(folder: str | Path) -> Iterator[None]:
         raise InputError(
             f"{folder} cannot be written to its end, as on a full disk ({str(error).splitlines()[0]}). Make room, and go on with --resume_from_checkpoint true from the newest complete checkpoint."
         ) from error
-
-
-def write_json(path: Path, content: dict) -> None:
-    """Write aside, then rename: a reader sees the old file or the whole new one."""
-    aside = path.with_suffix(".tmp")
-    aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    os.replace(aside, path)
 
 
 def read_marker(folder: Path) -> dict | None:
