@@ -237,7 +237,7 @@ def test_ensure_checked_refuses_skips_and_remembers(folder, capsys):
     with pytest.raises(InputError) as error:
         ensure_checked(*arguments(folder))
     assert "image_missing: 1\n" in str(error.value) and f"{folder}/rows.jsonl:3: not JSON" in str(error.value)
-    assert "add --skip_bad_rows to train without these rows" in str(error.value)
+    assert "add --skip_bad_rows to leave these rows out" in str(error.value)
     assert ensure_checked(*arguments(folder, skip_bad_rows=True)) == {1, 2}
     assert "Training without 2 of 4 rows that the checks refuse." in capsys.readouterr().out
     write(folder / "rows.jsonl", [row("1"), row("4")])

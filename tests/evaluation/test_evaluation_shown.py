@@ -123,6 +123,9 @@ def test_place_of_the_first_gold_passage():
     )  # without a knowledge base none is shown
     (one,) = show([sample("1", evidence="a#b")], "normal", PROMPTING)
     assert one.record()["gold_rank"] is None  # no candidates, no rank
+    guessed = sample("1", evidence="a#b", candidates=["a#b"], evidence_source="weak")
+    (one,) = show([guessed], "normal", PROMPTING)
+    assert one.record()["gold_rank"] is one.record()["gold_position"] is None  # it may not be gold at all
 
 
 def prompt(text, *images):

@@ -355,7 +355,7 @@ def _check_before_training(inputs: Inputs, *, skip_bad_rows: bool | None) -> Rep
     whole = [problem for problem in report.problems if problem.row is None]
     found = "\n".join(report.problem_lines())
     if whole or not skip_bad_rows:
-        hint = "" if whole or skip_bad_rows is None else ", or add --skip_bad_rows to train without these rows"
+        hint = "" if whole or skip_bad_rows is None else ", or add --skip_bad_rows to leave these rows out"
         raise InputError(
             f"The data of {', '.join(source.path for source in inputs.sources)} cannot be used as it is:\n{found}\n{report.lines()[-1]}\nRepair it (kivqa check --all lists every problem){hint}."
         )

@@ -55,6 +55,11 @@ class Sample:
     row: dict = field(repr=False, compare=False)
 
     @property
+    def weak_evidence(self) -> bool:
+        """Whether `evidence` is a guess: as far as a converter could see, that passage doesn't hold the answer."""
+        return self.row.get("evidence_source") == "weak"
+
+    @property
     def question(self) -> str:
         """Text of the last user turn without its image markers."""
         return self.turns[-1][1].replace(IMAGE_MARKER, "").strip()

@@ -31,16 +31,17 @@ class Shown:
 
     def record(self) -> dict:
         """What records tell of it: "passages" (keys), "image_paths", "prompt_hash", and the `gold_place` among the row's candidates ("gold_rank", None without candidates) and
-        among the passages shown ("gold_position")."""
+        among the passages shown ("gold_position"), both None where the evidence is a guess."""
         sample = self.sample
         keys = [passage.key for passage in self.passages]
         candidates = sample.candidates[0] if sample.candidates else ()
+        evidence = () if sample.weak_evidence else sample.evidence
         return {
             "passages": keys,
             "image_paths": list(self.image_paths),
             "prompt_hash": prompt_hash(self.prompt),
-            "gold_rank": gold_place(candidates, sample.evidence) if candidates else None,
-            "gold_position": gold_place(keys, sample.evidence),
+            "gold_rank": gold_place(candidates, evidence) if candidates else None,
+            "gold_position": gold_place(keys, evidence),
         }
 
 

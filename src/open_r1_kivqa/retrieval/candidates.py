@@ -79,7 +79,7 @@ class Retriever:
             split=sample.split,
             entity=sample.entity,
             evidence=sample.evidence,
-            weak=sample.row.get("evidence_source") == "weak",
+            weak=sample.weak_evidence,
             articles=None if found.passages else found.articles,
             passages=passages,
         )
