@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+from open_r1_kivqa.entry import start_deepspeed
+from open_r1_kivqa.errors import InputError
+
 SCRIPT = """
 import atexit, os, sys
 from open_r1_kivqa.entry import run
@@ -35,3 +38,11 @@ def test_what_the_teardown_of_the_interpreter_does_cannot_fail_a_rank_that_is_do
     assert done.returncode == code, done.stderr
     assert done.stdout.startswith(out) and done.stdout.endswith("tracker finished\n")
     assert "Traceback" not in done.stderr and ("error: no such file" in done.stderr) == bool(words)
+
+
+def test_deepspeed_without_ranks_is_refused(monkeypatch):
+    """DeepSpeed itself would look for MPI and end in a traceback."""
+    monkeypatch.delenv("RANK", raising=False)
+    start_deepspeed(None)
+    with pytest.raises(InputError, match="start by torchrun --nproc_per_node 1"):
+        start_deepspeed("local_scripts/zero3.json")

@@ -150,11 +150,21 @@ def init_fields(kind: type) -> list[str]:
     return [name for name, field in kind.__dataclass_fields__.items() if field.init]
 
 
-def start_deepspeed_without_gpu(deepspeed: str | dict | None) -> None:
-    """Let DeepSpeed run on CPUs: it takes a missing GPU for a world of one rank unless its process group is started by hand."""
+def start_deepspeed(deepspeed: str | dict | None) -> None:
+    """Let DeepSpeed run on CPUs: it takes a missing GPU for a world of one rank unless its process group is started by hand.
+
+    Raises:
+        InputError: nothing has started this process as a rank; DeepSpeed would look for MPI.
+    """
+    if not deepspeed:
+        return
+    if "RANK" not in os.environ:
+        raise InputError(
+            "--deepspeed wants ranks, one of them at least: start by torchrun --nproc_per_node 1 in place of python, or leave the flag out."
+        )
     import torch
 
-    if not deepspeed or torch.cuda.is_available() or "RANK" not in os.environ:
+    if torch.cuda.is_available():
         return
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     keep_deepspeed_builds()

@@ -13,7 +13,7 @@ from pathlib import Path
 from open_r1_kivqa.arguments import DataArguments, VLMGRPOConfig, VLMModelConfig
 from open_r1_kivqa.curriculum.arguments import CurriculumArguments
 from open_r1_kivqa.data.checks import ensure_checked
-from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed_without_gpu
+from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed
 from open_r1_kivqa.node_ties import watched
 from open_r1_kivqa.nodes import compare_nodes
 from open_r1_kivqa.rewards.arguments import RewardArguments
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None):
         has_judge=reward_args.judge_url is not None,
         max_length=flags.vllm_max_model_length if flags.use_vllm else None,
     )
-    start_deepspeed_without_gpu(flags.deepspeed)
+    start_deepspeed(flags.deepspeed)
     return train(*parse(FLAGS, argv), bad_rows)
 
 

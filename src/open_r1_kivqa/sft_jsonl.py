@@ -9,7 +9,7 @@ Every flag: arguments.py, and TRL's SFTConfig. Bad input ends the run with one m
 
 from open_r1_kivqa.arguments import DataArguments, VLMModelConfig, VLMSFTConfig
 from open_r1_kivqa.data.checks import ensure_checked
-from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed_without_gpu
+from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed
 from open_r1_kivqa.node_ties import watched
 from open_r1_kivqa.nodes import compare_nodes
 
@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None):
     data_args, model_args, flags = parse_some(FLAGS, FLAGS[:2], argv)
     compare_nodes(flags)
     bad_rows = ensure_checked(data_args, model_args, needs_response=True)
-    start_deepspeed_without_gpu(flags.deepspeed)
+    start_deepspeed(flags.deepspeed)
     return train(*parse(FLAGS, argv), bad_rows)
 
 

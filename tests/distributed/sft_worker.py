@@ -15,12 +15,12 @@ from grpo_run import losses
 from sft_run import config, examples, make_trainer
 from worker import full_weights
 
-from open_r1_kivqa.entry import start_deepspeed_without_gpu
+from open_r1_kivqa.entry import start_deepspeed
 from open_r1_kivqa.trainer.checkpoints import find_checkpoint
 
 
 def main(job: dict) -> None:
-    start_deepspeed_without_gpu(job.get("deepspeed"))
+    start_deepspeed(job.get("deepspeed"))
     world = int(os.environ.get("WORLD_SIZE", "1"))
     args = config(
         job["output_dir"],

@@ -14,7 +14,7 @@ import torch
 from grpo_run import config, letters_reward, losses, make_trainer, record_completions
 from transformers import TrainerCallback
 
-from open_r1_kivqa.entry import start_deepspeed_without_gpu
+from open_r1_kivqa.entry import start_deepspeed
 from open_r1_kivqa.trainer.checkpoints import find_checkpoint
 
 
@@ -67,7 +67,7 @@ def full_weights(trainer) -> dict[str, torch.Tensor]:
 
 
 def main(job: dict) -> None:
-    start_deepspeed_without_gpu(job.get("deepspeed"))
+    start_deepspeed(job.get("deepspeed"))
     world = int(os.environ.get("WORLD_SIZE", "1"))
     args = config(
         job["output_dir"],

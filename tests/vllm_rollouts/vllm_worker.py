@@ -17,11 +17,11 @@ if __name__ == "__main__":
 
     from grpo_run import config, make_trainer
 
-    from open_r1_kivqa.entry import start_deepspeed_without_gpu
+    from open_r1_kivqa.entry import start_deepspeed
     from open_r1_kivqa.trainer import vision_tokens
 
     vision_tokens.BIAS = 0.0  # so that the engine's log-probs are the trainer's
-    start_deepspeed_without_gpu(job["deepspeed"])
+    start_deepspeed(job["deepspeed"])
     args = config(
         job["output_dir"], use_vllm=True, vllm_max_model_length=1024, deepspeed=job["deepspeed"], **job["options"]
     )
