@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..knowledge.titles import Titles
 from .encoders import ImageEncoder
 from .harmless_pickle import read_pickle
 from .pictures import article_pictures
-from .vectors import BATCH, ArrayVectors
+from .vectors import ArrayVectors, usable
 
 UNMATCHED = 20  # names shown that fit no article
 COMPARED = 16  # pictures that are embedded to see whether an encoder made the vectors
@@ -131,8 +131,8 @@ def match(
     articles = {name: titles.find(name) for name in dict.fromkeys(names)}
     progress(f"{len(articles):,} names looked up")
     known = np.fromiter((articles[name] is not None for name in names), dtype=bool, count=len(names))
-    usable = np.concatenate([_usable(batch) for batch in slices(array)])
-    rows = np.flatnonzero(known & usable)
+    good = usable(array)
+    rows = np.flatnonzero(known & good)
     unmatched = [name for name, key in articles.items() if key is None]
     if not len(rows):
         reason = (
@@ -143,7 +143,7 @@ def match(
         raise InputError(f"{source}: none of the {len(array):,} vectors can be used, since {reason}.")
     keys = Texts.of(articles[names[row]] for row in rows.tolist())
     return Imported(
-        ArrayVectors(array, rows), keys, int((~known).sum()), unmatched[:UNMATCHED], int((known & ~usable).sum())
+        ArrayVectors(array, rows), keys, int((~known).sum()), unmatched[:UNMATCHED], int((known & ~good).sum())
     )
 
 
@@ -174,17 +174,6 @@ def check_encoder(
             f"{source}: encoder {encoder.name} gives other vectors (the median cosine of {len(cosines)} pictures is {np.median(cosines):.3f}); give the encoder that made them, or none."
         )
     return len(cosines)
-
-
-def slices(array: np.ndarray | FaissArray) -> Iterator[np.ndarray]:
-    """The array in parts, as float32."""
-    for start in range(0, len(array), BATCH):
-        yield np.asarray(array[start : start + BATCH], dtype=np.float32)
-
-
-def _usable(batch: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(batch, axis=1)
-    return np.isfinite(lengths) & (lengths > 0)
 
 
 def _read_txt(path: str) -> list[str]:

@@ -186,8 +186,10 @@ def _source(flags: argparse.Namespace, kb):
     about = {name: index.manifest[name] for name in OF_INDEX if name in index.manifest}
     about = {"index": {**about, "fingerprint": content_hash(os.path.join(flags.index, "index.faiss"))}}
     if flags.query_features:
+        import numpy as np
+
         from .imports import read_features
-        from .vectors import unusable
+        from .vectors import usable
 
         ids, vectors = sources.read_query_ids(flags.query_ids), read_features(flags.query_features, "--query_features")
         if len(ids) != len(vectors):
@@ -199,7 +201,7 @@ def _source(flags: argparse.Namespace, kb):
             raise InputError(
                 f"--query_features {flags.query_features} holds vectors of {vectors.shape[1]} numbers, the index {flags.index} of {index.dim}; give vectors of the encoder that it was built with."
             )
-        bad = unusable(vectors).tolist()
+        bad = np.flatnonzero(~usable(vectors)).tolist()
         about["query_features"] = {"name": name, "fingerprint": fingerprint, "ids": content_hash(flags.query_ids)}
         about["query_features"]["zero"] = len(bad)
         if bad and os.environ.get("RANK", "0") == "0":

@@ -10,13 +10,13 @@ from ..errors import InputError
 BATCH = 65_536  # vectors at a time
 
 
-def unusable(array: np.ndarray) -> np.ndarray:
-    """Places of the vectors of an (n, dim) array that have no direction: they are zero or not finite. Read some at a time, since it may lie on disk."""
-    found = [np.zeros(0, dtype=np.int64)]
+def usable(array: np.ndarray) -> np.ndarray:
+    """(n,) bool: which vectors of an (n, dim) array have a direction, and are neither zero nor not finite. Read some at a time, since it may lie on disk."""
+    found = np.zeros(len(array), dtype=bool)
     for start in range(0, len(array), BATCH):
         lengths = np.linalg.norm(np.asarray(array[start : start + BATCH], dtype=np.float32), axis=1)
-        found.append(np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0))) + start)
-    return np.concatenate(found)
+        found[start : start + BATCH] = np.isfinite(lengths) & (lengths > 0)
+    return found
 
 
 class Vectors(Protocol):
