@@ -231,7 +231,7 @@ def test_a_flag_of_trl_or_transformers_that_nothing_reads_is_refused(name):
         (["--importance_sampling_level", "seq"], "'seq' is unknown: give one of token, sequence"),
         (["--scale_rewards", "std"], "'std' is unknown: give one of group, batch, none"),
         (["--multi_objective_aggregation", "sum"], "'sum' is unknown"),
-        (["--top_p", "1.5"], "--top_p 1.5: a number above 0, at most 1"),
+        (["--top_p", "1.5"], "--top_p 1.5: a number above 0 and at most 1"),
         (["--min_p", "-0.1"], "--min_p -0.1"),
         (["--top_k", "-1"], "--top_k -1: at least 0"),
         (["--repetition_penalty", "0"], "--repetition_penalty 0.0"),

@@ -23,6 +23,8 @@ from .vllm_flags import refuse_unfit_vllm
 LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")  # TRL's
 BEST = ("eval_accuracy", "eval_accuracy_strict", "eval_format")  # what greedy evaluation measures
 TRACKERS = ("tensorboard", "wandb", "trackio")
+# Of --model_init_kwargs: what has a flag.
+FLAGGED = {"dtype", "torch_dtype", "attn_implementation", "revision", "quantization_config", "trust_remote_code"}
 
 
 @dataclass
@@ -202,10 +204,7 @@ class OursInTrainer:
 
     def _after_stock_checks(self):
         """`report_to` is a list by now, and what was JSON a dict."""
-        doubled = {"dtype", "torch_dtype", "attn_implementation", "trust_remote_code"} & set(
-            self.model_init_kwargs or {}
-        )
-        doubled |= {"revision", "quantization_config"} & set(self.model_init_kwargs or {})
+        doubled = FLAGGED & set(self.model_init_kwargs or {})
         if doubled:
             raise InputError(
                 f"--model_init_kwargs: {', '.join(sorted(doubled))} has a flag of its own (--dtype, --attn_implementation, --model_revision, --load_in_4bit): leave it out there."

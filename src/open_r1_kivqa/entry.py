@@ -151,7 +151,7 @@ def init_fields(kind: type) -> list[str]:
 
 
 def start_deepspeed(deepspeed: str | dict | None) -> None:
-    """Let DeepSpeed run on CPUs: it takes a missing GPU for a world of one rank unless its process group is started by hand.
+    """See that DeepSpeed finds its ranks, on CPUs too, where it takes a missing GPU for a world of one rank unless its process group is started by hand. Does nothing without --deepspeed.
 
     Raises:
         InputError: nothing has started this process as a rank; DeepSpeed would look for MPI.

@@ -69,7 +69,7 @@ UNFIT = (
 
 
 def refuse_unread_flags(args) -> None:
-    """InputError for a flag of a `VLMGRPOConfig` that is set and has nothing to act on. Before TRL's checks, which fill some of them in."""
+    """InputError for a flag of a `VLMGRPOConfig` that is set and has nothing to act on, or that can't act beside another. Before TRL's checks, which fill some of them in."""
     defaults = {one.name: default_of(one) for one in dataclasses.fields(args)}
     given = [name for name, default in defaults.items() if getattr(args, name) != default]
     for name in given:
@@ -92,7 +92,7 @@ def refuse_unfit_numbers(args) -> None:
         if getattr(args, name) not in known:
             raise InputError(f"--{name} {getattr(args, name)!r} is unknown: give one of {', '.join(known)}.")
     ranges = {
-        "top_p": (0 < args.top_p <= 1, "above 0, at most 1"),
+        "top_p": (0 < args.top_p <= 1, "above 0 and at most 1"),
         "min_p": (args.min_p is None or 0 <= args.min_p <= 1, "from 0 to 1"),
         "top_entropy_quantile": (0 <= args.top_entropy_quantile <= 1, "from 0 to 1"),
         "ref_model_mixup_alpha": (0 <= args.ref_model_mixup_alpha <= 1, "from 0 to 1"),
@@ -100,7 +100,7 @@ def refuse_unfit_numbers(args) -> None:
     }
     for name, (good, wanted) in ranges.items():
         if not good:
-            raise InputError(f"--{name} {getattr(args, name)}: a number {wanted}, is wanted.")
+            raise InputError(f"--{name} {getattr(args, name)}: a number {wanted} is wanted.")
     refuse_below(args, 0, "top_k", "epsilon", "epsilon_high", "delta", "off_policy_mask_threshold")
     refuse_below(args, 1, "ref_model_sync_steps")
     if args.loss_type == "cispo" and (args.epsilon_high is None or args.epsilon_high < 1):

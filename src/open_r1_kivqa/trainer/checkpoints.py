@@ -23,7 +23,7 @@ from ..vlm_modules.loading import load_model
 from .resumed_optimizer import ResumedOptimizerMixin
 
 MARKER = "complete.json"
-NOT_RESUMABLE = "it was saved inside a generation batch, or without the optimizer (--save_only_model), from where a run can't go on exactly"
+NOT_RESUMABLE = "was saved inside a generation batch, or without the optimizer (--save_only_model), from where a run can't go on exactly"
 
 
 class ResumeMixin(ResumedOptimizerMixin):
@@ -174,7 +174,7 @@ def find_checkpoint(resume_from_checkpoint: str | None, output_dir: str) -> str 
             )
         if not marker["resumable"]:
             raise InputError(
-                f"--resume_from_checkpoint {folder}: {NOT_RESUMABLE}. Give an older checkpoint, or start anew with it as --model_name_or_path and another --output_dir."
+                f"--resume_from_checkpoint {folder}: it {NOT_RESUMABLE}. Give an older checkpoint, or start anew with it as --model_name_or_path and another --output_dir."
             )
         return str(folder)
     found, whole = [], 0
@@ -186,7 +186,7 @@ def find_checkpoint(resume_from_checkpoint: str | None, output_dir: str) -> str 
             found.append((int(number.group(1)), folder))
     if not found and whole:
         raise InputError(
-            f"--resume_from_checkpoint true: {output_dir} has checkpoints, of each of which holds: {NOT_RESUMABLE}. Start anew with one of them as --model_name_or_path and another --output_dir."
+            f"--resume_from_checkpoint true: each checkpoint of {output_dir} {NOT_RESUMABLE}. Start anew with one of them as --model_name_or_path and another --output_dir."
         )
     if not found:
         raise InputError(

@@ -274,9 +274,8 @@ class VLMGRPOTrainer(
             logs = logs | self.curriculum.metrics()
         with_table = self.log_completions
         if self.rollout is not None:
-            self.log_completions = (
-                with_table and "loss" in logs
-            )  # not once more with an evaluation's or the run's figures
+            # Not once more with the figures of an evaluation or of the whole run.
+            self.log_completions = with_table and "loss" in logs
             # wandb takes no table whose messages hold blocks of different kinds, and ends the run there.
             for column in ("prompt", "completion"):
                 self._logs[column] = deque(map(as_text, self._logs[column]), self._logs[column].maxlen)
