@@ -69,8 +69,10 @@ def main() -> None:
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     if arguments.run:
         arm, seed = arguments.run[0], int(arguments.run[1])
+        from open_r1_kivqa.data.aside import write_json
+
         result = train(arm, seed, arguments.output_dir, arguments.budget, arguments.eval_rows)
-        write(arguments.output_dir / f"{arm}-{seed}.json", result)
+        write_json(arguments.output_dir / f"{arm}-{seed}.json", result, indent=None)
         return
     make_graph(arguments.output_dir)
     make_runs(arguments)
@@ -313,12 +315,6 @@ def plot(report: dict, budget: int, path: Path) -> None:
     axes.legend()
     figure.tight_layout()
     figure.savefig(path)
-
-
-def write(path: Path, content: dict) -> None:
-    aside = path.with_suffix(".tmp")
-    aside.write_text(json.dumps(content))
-    os.replace(aside, path)
 
 
 if __name__ == "__main__":
