@@ -11,9 +11,8 @@ import pytest
 from open_r1_kivqa.entry import keep_deepspeed_builds
 
 keep_deepspeed_builds()  # the tests start many processes with DeepSpeed
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # so a shell starts what it runs in the background, down to the processes that tests interrupt
+# A shell has what it runs in the background ignore interrupts, down to the processes that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

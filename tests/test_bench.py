@@ -81,7 +81,7 @@ def test_kb_convert(tmp_path):
     assert_positive(found, "articles", "mb_per_s", "rss_mib")
 
 
-def test_kb_convert_says_when_nothing_was_killed(tmp_path):
+def test_kb_convert_says_when_nothing_was_killed():
     assert result("kb_convert", "--megabytes", 1, "--record_every", 600)["same_after_kill"] is None
 
 

@@ -118,9 +118,8 @@ def test_place_of_the_first_gold_passage():
     row = capital_row("no")
     (one,) = show([row], "normal", PROMPTING)
     assert list(CAPITALS).index("no") == 2
-    assert (
-        one.record()["gold_rank"] == 3 and one.record()["gold_position"] == 0
-    )  # without a knowledge base none is shown
+    # Without a knowledge base none is shown.
+    assert one.record()["gold_rank"] == 3 and one.record()["gold_position"] == 0
     (one,) = show([sample("1", evidence="a#b")], "normal", PROMPTING)
     assert one.record()["gold_rank"] is None  # no candidates, no rank
     guessed = sample("1", evidence="a#b", candidates=["a#b"], evidence_source="weak")

@@ -70,9 +70,8 @@ def test_training_and_evaluation_show_the_same_passages(family, tiny_model, tmp_
         assert "The capital of France: yes." in text and MORE not in text
         own, pictures = rows[number].images, image_paths(prompt)
         assert tuple(pictures[: len(own)]) == own
-        assert [Path(path).name for path in pictures[len(own) :]] == [
-            "france.png"
-        ]  # germany has none, italy is the third
+        # Germany has none, Italy is the third.
+        assert [Path(path).name for path in pictures[len(own) :]] == ["france.png"]
         counted += len(pictures)
         wanted = tokenize_prompts(grpo.processing_class, [prompt])
         batch = learner.data_collator([learner.train_dataset[number]])
