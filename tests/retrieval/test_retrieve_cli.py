@@ -3,87 +3,19 @@
 import importlib.resources
 import json
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from retrieve_world import COLOURS, picture, question, write_base
 
 from open_r1_kivqa.cli import main
 from open_r1_kivqa.data.samples import parse_row
 from open_r1_kivqa.errors import InputError
 from open_r1_kivqa.knowledge.base import KnowledgeBase
-from open_r1_kivqa.retrieval import blocks
-from open_r1_kivqa.retrieval.building import build_index
 from open_r1_kivqa.retrieval.candidates import Retriever
 from open_r1_kivqa.retrieval.encoders import load_image_encoder
 from open_r1_kivqa.retrieval.sources import same_picture
 from open_r1_kivqa.retrieval.topk import Retrieved
-from open_r1_kivqa.retrieval.vectors import ArrayVectors
-
-COLOURS = {"red": (220, 30, 30), "green": (30, 200, 60), "blue": (30, 60, 220)}
-SECTIONS = {"habitat": "It lives in woods and fields.", "diet": "It eats mice, berries and worms."}
-
-
-def picture(path: Path, colour, noise: int = 0) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.full((24, 32, 3), colour, dtype=np.uint8)
-    pixels[:noise] //= 2
-    Image.fromarray(pixels).save(path)
-
-
-def write_base(path: Path, names) -> KnowledgeBase:
-    with open(path, "w") as file:
-        for name in names:
-            sections = [{"id": id, "title": id, "text": text} for id, text in SECTIONS.items()]
-            article = {"key": name, "title": f"The {name} one", "sections": sections, "images": [f"kb/{name}.png"]}
-            file.write(json.dumps(article) + "\n")
-    return KnowledgeBase.open(str(path))
-
-
-def write_index(folder: Path, kb: KnowledgeBase, images: Path) -> str:
-    encoder = load_image_encoder("colour")
-    keys = [article["key"] for article in kb for _ in article["images"]]
-    vectors = encoder.encode([str(images / name) for article in kb for name in article["images"]])
-    about = {"encoder": encoder.name, "encoder_fingerprint": encoder.fingerprint}
-    about |= {"knowledge_base": kb.path, "knowledge_base_fingerprint": kb.fingerprint}
-    build_index(str(folder), ArrayVectors(vectors), keys, about=about)
-    return str(folder)
-
-
-def question(id, image=None, text="What does it eat?", **fields) -> dict:
-    marker = "" if image is None else "<image>\n" * (1 if isinstance(image, str) else len(image))
-    row = {"id": id} | ({} if image is None else {"image": image})
-    return {**row, "conversations": [{"from": "human", "value": f"{marker}{text}"}], **fields}
-
-
-@pytest.fixture
-def world(tmp_path):
-    """A knowledge base of three colours with an index, and a way to retrieve for rows: run(rows, *flags) -> (rows, report)."""
-
-    class World:
-        folder, images = tmp_path, tmp_path / "images"
-
-        def flags(self, rows: list[dict] | None, *flags: str, index: bool = True) -> list[str]:
-            if rows is not None:
-                text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-                (self.folder / "rows.jsonl").write_text(text)
-            given = {"data_file_paths": self.folder / "rows.jsonl", "image_folders": self.images}
-            given |= {"knowledge_base": self.folder / "kb.jsonl", "output": self.folder / "out.jsonl"}
-            given |= {"index": self.folder / "index"} if index else {}
-            return ["retrieve", *(part for name, value in given.items() for part in (f"--{name}", str(value))), *flags]
-
-        def run(self, rows: list[dict], *flags: str, index: bool = True) -> tuple[list[dict], dict]:
-            assert main(self.flags(rows, *flags, index=index)) == 0
-            out = self.folder / "out.jsonl"
-            lines = out.read_text().splitlines()
-            return [json.loads(line) for line in lines], json.loads(Path(f"{out}.report.json").read_text())
-
-    for name, colour in COLOURS.items():
-        picture(tmp_path / "images" / "kb" / f"{name}.png", colour)
-        picture(tmp_path / "images" / f"{name}.png", colour, noise=3)
-    write_index(tmp_path / "index", write_base(tmp_path / "kb.jsonl", COLOURS), tmp_path / "images")
-    return World()
 
 
 def test_picture_and_question_find_the_passage(world, capsys):
@@ -335,72 +267,6 @@ def test_images_that_are_not_there_are_found_before_any_is_encoded(world, capsys
     rows = [question("1", "red.png"), question("2", "gone.png"), question("3", "gone.png")]
     assert main(world.flags(rows)) == 2
     assert f"2 images of the rows do not exist, the first is {world.images}/gone.png" in capsys.readouterr().err
-
-
-def test_an_interrupted_run_goes_on_where_it_was(world, monkeypatch):
-    monkeypatch.setattr(blocks, "BLOCK", 2)
-    rows = [question(str(i), f"{name}.png", entity=name) for i, name in enumerate([*COLOURS, *COLOURS])]
-    expected, report = world.run(rows)
-    (world.folder / "out.jsonl").unlink()
-
-    asked, answer = [], Retriever.answer
-
-    def counted(self, samples):
-        asked.append(len(samples))
-        if len(asked) == stop_at:
-            raise KeyboardInterrupt
-        return answer(self, samples)
-
-    monkeypatch.setattr(Retriever, "answer", counted)
-    stop_at = 2
-    with pytest.raises(KeyboardInterrupt):
-        main(world.flags(None))
-    assert not (world.folder / "out.jsonl").exists()
-    stop_at, asked[:] = 0, []
-    assert world.run(rows) == (expected, report)
-    assert asked == [2, 2]  # the first block was there
-    assert not (world.folder / "out.jsonl.parts").exists()
-
-    stop_at, asked[:] = 2, []
-    with pytest.raises(KeyboardInterrupt):
-        main(world.flags(None))
-    stop_at, asked[:] = 0, []
-    world.run(rows, "--visual_weight", "0.5")  # of another run nothing is kept
-    assert asked == [2, 2, 2]
-
-
-def test_a_picture_that_cannot_be_read_can_be_mended(world, monkeypatch, capsys):
-    monkeypatch.setattr(blocks, "BLOCK", 2)
-    rows = [question(str(i), f"{name}.png", entity=name) for i, name in enumerate([*COLOURS, "late"])]
-    (world.images / "late.png").write_bytes(b"<html>429 too many requests</html>")
-    assert main(world.flags(rows)) == 2
-    said = capsys.readouterr().err
-    assert "late.png is not an image" in said and "`kivqa check` lists every picture that cannot be read" in said
-    picture(world.images / "late.png", COLOURS["red"], noise=3)
-    asked, answer = [], Retriever.answer
-    monkeypatch.setattr(Retriever, "answer", lambda self, rows: asked.append(len(rows)) or answer(self, rows))
-    found, _ = world.run(rows)
-    assert asked == [2] and all("candidates" in row for row in found)  # the first block was there
-
-
-@pytest.mark.parametrize("flags", [[], ["--top_k", "1"]])
-def test_a_second_run_meanwhile_leaves_the_first_alone(world, monkeypatch, capsys, flags):
-    monkeypatch.setattr(blocks, "BLOCK", 2)
-    rows = [question(str(i), f"{name}.png", entity=name) for i, name in enumerate([*COLOURS, *COLOURS])]
-    expected, report = world.run(rows)
-    answer, messages = Retriever.answer, []
-
-    def meanwhile(self, samples):
-        if len(messages) < 2:
-            messages.append("")
-            assert main(world.flags(None, *flags)) == 2
-            messages[-1] = capsys.readouterr().err
-        return answer(self, samples)
-
-    monkeypatch.setattr(Retriever, "answer", meanwhile)
-    assert world.run(rows) == (expected, report)
-    assert len(messages) == 2 and all("out.jsonl is being written by another run; wait" in text for text in messages)
-    assert not (world.folder / "out.jsonl.parts").exists()
 
 
 @pytest.mark.parametrize("source", ["lists of other rows", "vectors of other rows", "rows without images"])
