@@ -1,9 +1,15 @@
 """The demo's trainer, for the benches that train it: the tiny checkpoint on the embedded questions, as configs/demo.yaml says and with further flags. It is made by the steps of `grpo_jsonl`, and each part is at hand."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from open_r1_kivqa import demo
 from open_r1_kivqa.demo.run import CONFIG
+
+if TYPE_CHECKING:
+    from open_r1_kivqa.data.jsonl import Rows
+    from open_r1_kivqa.prompting import Prompting
+    from open_r1_kivqa.trainer.grpo_trainer import VLMGRPOTrainer
 
 FLAGS = {
     "config": CONFIG,
@@ -18,12 +24,12 @@ FLAGS = {
 
 @dataclass
 class Parts:
-    """A trainer that is ready to train, and what it was made of."""
+    """A trainer that is ready to train, with a curriculum, and what it was made of. Without --eval_data_file_paths `held_out` is None."""
 
-    trainer: object  # of the class asked for, with a curriculum
-    rows: object  # to train on
-    held_out: object  # Rows, or None without --eval_data_file_paths
-    prompting: object  # how prompts are made
+    trainer: "VLMGRPOTrainer"
+    rows: "Rows"
+    held_out: "Rows | None"
+    prompting: "Prompting"
     rewards: list
 
 
