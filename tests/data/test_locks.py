@@ -47,6 +47,32 @@ def test_a_process_forked_meanwhile_does_not_keep_it(tmp_path):
         child.kill()
 
 
+def test_its_folder_is_cleared_while_it_is_held(tmp_path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    lock = Lock(folder / "lock", **WORDS)
+    (folder / "0.jsonl").touch()
+    lock.clear()
+    assert os.listdir(folder) == ["lock"]
+    with pytest.raises(InputError, match="another run"):
+        Lock(folder / "lock", **WORDS)
+    lock.remove_folder()
+    assert not folder.exists()
+
+
+def test_a_run_that_begins_when_the_folder_was_to_go_keeps_it(tmp_path, monkeypatch):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    first, second = Lock(folder / "lock", **WORDS), []
+    release = first.release
+    monkeypatch.setattr(first, "release", lambda: release() or second.append(Lock(folder / "lock", **WORDS)))
+    first.remove_folder()
+    with pytest.raises(InputError, match="another run"):
+        Lock(folder / "lock", **WORDS)
+    second[0].remove_folder()
+    assert not folder.exists()
+
+
 def test_a_file_that_has_lost_its_name_is_not_taken(tmp_path):
     with open(tmp_path / "rows", "w") as file:
         os.replace(tmp_path / "rows", tmp_path / "final")

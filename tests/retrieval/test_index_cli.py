@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from open_r1_kivqa.cli import main
+from open_r1_kivqa.data.locks import Lock
 from open_r1_kivqa.knowledge.base import KnowledgeBase
-from open_r1_kivqa.retrieval import features
 from open_r1_kivqa.retrieval.encoders import load_image_encoder
 from open_r1_kivqa.retrieval.index import ImageIndex
 
@@ -115,7 +115,7 @@ def test_what_is_there_stays_unless_it_may_be_replaced(built, tmp_path, capsys):
 def test_what_a_run_killed_at_its_end_left_is_cleared(tmp_path, capsys, monkeypatch):
     """The index is written, the shards are not removed yet."""
     given = [*BASE, "--encoder", "colour", "--output", tmp_path / "i"]
-    monkeypatch.setattr(features, "discard", lambda *a: None)
+    monkeypatch.setattr(Lock, "remove_folder", Lock.release)
     assert run(*given) == 0 and (tmp_path / "i.features").exists()
     monkeypatch.undo()
     assert "its vectors are gone" in refused(capsys, *given, "--save_features", tmp_path / "v")

@@ -48,6 +48,19 @@ class Lock:
             self._file.close()
             raise InputError(f"{what} is being written by another run; wait for it, or {remedy}.")
 
+    def clear(self) -> None:
+        """Removes all other files of its folder."""
+        folder, name = os.path.split(os.path.abspath(self._path))
+        for other in set(os.listdir(folder)) - {name}:
+            os.remove(os.path.join(folder, other))
+
+    def remove_folder(self) -> None:
+        """`clear`, `release`, and the empty folder goes too; what another run puts there from then on stays."""
+        self.clear()
+        self.release()
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(os.path.abspath(self._path)))
+
     def release(self) -> None:
         """Removes the file and ends the lock, for processes forked meanwhile too."""
         with contextlib.suppress(FileNotFoundError):

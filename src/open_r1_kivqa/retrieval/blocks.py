@@ -75,8 +75,7 @@ class Blocks:
                     with open(self._path(block, "rows"), "rb") as file:
                         shutil.copyfileobj(file, output)
                 write_json(f"{self._output}.report.json", report)
-            self._lock.release()
-            shutil.rmtree(self._folder)
+            self._lock.remove_folder()
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -91,8 +90,7 @@ class Blocks:
                 with open(path, encoding="utf-8") as file:
                     if json.load(file) == self._identity:
                         return {}
-            for name in set(os.listdir(self._folder)) - {LOCK}:
-                os.remove(os.path.join(self._folder, name))
+            self._lock.clear()
             write_json(path, self._identity)
         except OSError as error:
             raise self._unwritable(error) from error

@@ -101,8 +101,7 @@ def prepare(folder: str, identity: dict, overwrite: bool = False) -> Lock:
             raise InputError(
                 f"{folder} holds vectors of another run (another {differs}); give --overwrite to remove them, or another --output."
             )
-        for name in set(os.listdir(folder)) - {LOCK}:
-            os.remove(os.path.join(folder, name))
+        lock.clear()
     path = os.path.join(folder, "identity.json")
     write_json(path, identity)
     return lock

@@ -199,8 +199,7 @@ def _embed(flags: argparse.Namespace, encoder, say: Callable[[str], None]) -> No
             say(f"vectors written to {flags.save_features}")
         kb = KnowledgeBase.open(flags.knowledge_base)
         _build(flags, kb, features, features.keys, encoder, begun["identity"], counts, say)
-        locks[0].release()
-        discard(work, begun["identity"])
+        locks[0].remove_folder()
         return {}
 
     once_per_launch("end", finish)
