@@ -1,10 +1,13 @@
 """A resumed run's optimizer goes by its flags; with the flags as they were, tests/trainer/test_checkpoints.py compares it to the bit."""
 
 import pytest
+import torch
 from grpo_run import config, make_trainer
+from torch.optim.lr_scheduler import LambdaLR
 from training_rows import write_data
 
 from open_r1_kivqa.errors import InputError
+from open_r1_kivqa.trainer.resumed_optimizer import apply_flags
 
 OLD = {"learning_rate": 1e-2, "weight_decay": 0.1}
 NEW = {"learning_rate": 2e-4, "weight_decay": 0.5, "adam_beta2": 0.9, "adam_epsilon": 1e-6}
@@ -52,3 +55,14 @@ def test_another_kind_of_optimizer_is_refused(before, after, tiny_model, tmp_pat
     trainer = make_trainer(model, flags, config(tmp_path / "run", max_steps=4, optim=after))
     with pytest.raises(InputError, match="of another kind than --optim"):
         trainer.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+
+
+def test_a_group_without_weights_may_be_missing():
+    """As ZeRO-3 leaves it out under LoRA, where nothing goes without weight decay."""
+    weight = torch.nn.Parameter(torch.zeros(2))
+    groups = [{"params": [weight], "weight_decay": 0.1}, {"params": [], "weight_decay": 0.0}]
+    made = torch.optim.AdamW(groups, lr=1.0).param_groups
+    left = torch.optim.AdamW([weight], lr=1.0, weight_decay=0.5)
+    flagged = [group | {"params": len(group["params"])} for group in made]
+    apply_flags(left.param_groups, flagged, LambdaLR(left, lambda step: 1.0))
+    assert left.param_groups[0]["weight_decay"] == 0.1

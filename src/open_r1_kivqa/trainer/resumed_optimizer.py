@@ -9,15 +9,15 @@ from ..errors import InputError
 class ResumedOptimizerMixin:
     """For a `Trainer`. Flags that are as they were change nothing, to the bit."""
 
-    flagged: list[dict] = []  # the optimizer's groups as the flags make them, without their weights
+    flagged: list[
+        dict
+    ] = []  # the optimizer's groups as the flags make them; in place of their weights how many these are
 
     def create_optimizer(self, model=None):
         made = self.optimizer is None
         optimizer = super().create_optimizer(model)
         if made and hasattr(optimizer, "param_groups"):
-            self.flagged = [
-                {key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups
-            ]
+            self.flagged = [group | {"params": len(group["params"])} for group in optimizer.param_groups]
         return optimizer
 
     def _load_optimizer_and_scheduler(self, checkpoint):
@@ -37,6 +37,10 @@ def apply_flags(groups: list[dict], flagged: list[dict], schedule) -> None:
     Raises:
         InputError: the checkpoint is of another kind of optimizer.
     """
+    if len(groups) != len(
+        flagged
+    ):  # ZeRO-3 leaves out those without weights: under LoRA nothing goes without weight decay
+        flagged = [wanted for wanted in flagged if wanted["params"]]
     if len(groups) != len(flagged) or any(
         not wanted.keys() <= group.keys() for group, wanted in zip(groups, flagged, strict=True)
     ):
