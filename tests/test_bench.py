@@ -221,7 +221,7 @@ def test_curriculum_effect_plot(effect, tmp_path):
 
 
 def assert_times(found: dict, name: str, stock: str, ours: str) -> None:
-    assert found[name] == pytest.approx(found[stock] / found[ours], rel=0.1)  # which are rounded
+    assert found[name] == pytest.approx(found[stock] / found[ours], rel=0.25)  # which are rounded, to milliseconds
 
 
 def test_rollout():
