@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from ..data.images import content_hash
+from ..data.images import ImageError, content_hash
 from ..data.samples import Sample
 from ..errors import InputError
 from ..knowledge.base import KnowledgeBase
@@ -72,9 +72,7 @@ def encoded(encoder) -> Callable[[Sequence[Sample]], list[np.ndarray]]:
         places = {path: place for place, path in enumerate(paths)}
         try:
             rows = encoder.encode(paths)
-        except InputError as error:
-            if not any(path in str(error) for path in paths):  # it isn't about one of the pictures
-                raise
+        except ImageError as error:
             raise InputError(
                 f"{error} `kivqa check` lists every picture that cannot be read; put one that can in its place, and the same command goes on where it was."
             ) from error
