@@ -8,6 +8,10 @@ export PYTHONWARNINGS=${PYTHONWARNINGS:-ignore::FutureWarning}  # torch, transfo
 # without a GPU: it shows that flags, DeepSpeed and data fit together, and nothing about learning. That replaces model, data,
 # images, knowledge, output and gpus; `smoke` holds the flags that come last.
 smoke=()
+case ${SMOKE:-0} in
+    0 | 1) ;;
+    *) echo "error: SMOKE=$SMOKE: give 1 to try the recipe, or 0 to run it." >&2 && exit 2 ;;
+esac
 if [ "${SMOKE:-0}" = 1 ]; then
     export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
     output=${SMOKE_OUTPUT:-outputs/smoke/$(basename "$0" .sh)}

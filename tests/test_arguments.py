@@ -329,7 +329,8 @@ def test_parse_some_makes_the_wanted_and_still_refuses_unknown_flags():
         (["--nosuchflag", "1"], "--nosuchflag"),
         (["--num_generations", "many"], "invalid int value: 'many'"),
         (["--num_generations", "3"], "divisible by num_generations"),
-        (["--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["--config", "nowhere.yaml"], "--config nowhere.yaml does not exist, seen from /"),
+        (["--num_generation", "4"], "did you mean --num_generations"),  # argparse would take it for the whole word
     ],
 )
 def test_what_the_parser_or_trl_refuses_is_bad_input_too(argv, message):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from open_r1_kivqa.entry import start_deepspeed
+from open_r1_kivqa.entry import refuse_deepspeed_without_ranks
 from open_r1_kivqa.errors import InputError
 
 SCRIPT = """
@@ -43,6 +43,8 @@ def test_what_the_teardown_of_the_interpreter_does_cannot_fail_a_rank_that_is_do
 def test_deepspeed_without_ranks_is_refused(monkeypatch):
     """DeepSpeed itself would look for MPI and end in a traceback."""
     monkeypatch.delenv("RANK", raising=False)
-    start_deepspeed(None)
-    with pytest.raises(InputError, match="start by torchrun --nproc_per_node 1"):
-        start_deepspeed("local_scripts/zero3.json")
+    refuse_deepspeed_without_ranks(None)
+    with pytest.raises(InputError, match="put torchrun --nproc_per_node 1 in place of python"):
+        refuse_deepspeed_without_ranks("local_scripts/zero3.json")
+    monkeypatch.setenv("RANK", "0")
+    refuse_deepspeed_without_ranks("local_scripts/zero3.json")

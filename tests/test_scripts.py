@@ -112,6 +112,12 @@ def test_recipe_runs(name, tmp_path):
     assert_ran(name, tmp_path)
 
 
+def test_smoke_is_0_or_1():
+    """Else SMOKE=yes would start the whole run."""
+    done = bash(ROOT / "run_scripts" / "run_grpo_kivqa.sh", SMOKE="yes")
+    assert done.returncode == 2 and "SMOKE=yes: give 1 to try the recipe, or 0 to run it" in done.stderr
+
+
 def recorded_calls(script: Path, folder: Path) -> list[list[str]]:
     """What a recipe says to `python` and `torchrun` with SMOKE=1: bash functions of these names write it down instead."""
     log = folder / "calls"

@@ -128,10 +128,18 @@ def _parse(dataclasses: Sequence[type], wanted: Sequence[type], argv: Sequence[s
             return (*made, namespace)
 
     try:
-        return Parser(dataclasses).parse_args_and_config(args=argv)
+        return Parser(dataclasses, allow_abbrev=False).parse_args_and_config(args=argv)
     except InputError:
         raise
+    except FileNotFoundError as error:
+        raise InputError(
+            f"--config {error.filename} does not exist, seen from {os.getcwd()}: give its path."
+        ) from error
     except (ValueError, OSError, ImportError, yaml.YAMLError) as error:
+        if "use_cpu" in str(error):
+            raise InputError(
+                "No GPU was found, and no other device that transformers trains on: add --use_cpu true to train on the CPU, or see why torch does not find it."
+            ) from error
         # TRL's and transformers' own refusals, and a --config that can't be read
         raise InputError(" ".join(str(error).split())) from error
 
@@ -150,18 +158,18 @@ def init_fields(kind: type) -> list[str]:
     return [name for name, field in kind.__dataclass_fields__.items() if field.init]
 
 
-def start_deepspeed(deepspeed: str | dict | None) -> None:
-    """See that DeepSpeed finds its ranks, on CPUs too, where it takes a missing GPU for a world of one rank unless its process group is started by hand. Does nothing without --deepspeed.
+def refuse_deepspeed_without_ranks(deepspeed: str | dict | None) -> None:
+    """InputError where nothing has started this process as a rank; DeepSpeed would look for MPI."""
+    if deepspeed and "RANK" not in os.environ:
+        raise InputError(
+            "--deepspeed needs torchrun: put torchrun --nproc_per_node 1 in place of python, or leave --deepspeed out."
+        )
 
-    Raises:
-        InputError: nothing has started this process as a rank; DeepSpeed would look for MPI.
-    """
+
+def start_deepspeed(deepspeed: str | dict | None) -> None:
+    """Let DeepSpeed run on CPUs: it takes a missing GPU for a world of one rank unless its process group is started by hand."""
     if not deepspeed:
         return
-    if "RANK" not in os.environ:
-        raise InputError(
-            "--deepspeed wants ranks, one of them at least: start by torchrun --nproc_per_node 1 in place of python, or leave the flag out."
-        )
     import torch
 
     if torch.cuda.is_available():

@@ -13,7 +13,7 @@ from pathlib import Path
 from open_r1_kivqa.arguments import DataArguments, VLMGRPOConfig, VLMModelConfig
 from open_r1_kivqa.curriculum.arguments import CurriculumArguments
 from open_r1_kivqa.data.checks import ensure_checked
-from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed
+from open_r1_kivqa.entry import parse, parse_some, refuse_deepspeed_without_ranks, run, start_deepspeed
 from open_r1_kivqa.node_ties import watched
 from open_r1_kivqa.nodes import compare_nodes
 from open_r1_kivqa.rewards.arguments import RewardArguments
@@ -27,6 +27,7 @@ def main(argv: list[str] | None = None):
     """Check the data, load the model, train, save. Returns the trainer."""
     # The process group starts when TrainingArguments is built, so the checks, which may take long on rank 0, come before.
     data_args, model_args, curriculum_args, reward_args, flags = parse_some(FLAGS, FLAGS[:4], argv)
+    refuse_deepspeed_without_ranks(flags.deepspeed)
     compare_nodes(flags)
     bad_rows = ensure_checked(
         data_args,

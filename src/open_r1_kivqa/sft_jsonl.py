@@ -9,7 +9,7 @@ Every flag: arguments.py, and TRL's SFTConfig. Bad input ends the run with one m
 
 from open_r1_kivqa.arguments import DataArguments, VLMModelConfig, VLMSFTConfig
 from open_r1_kivqa.data.checks import ensure_checked
-from open_r1_kivqa.entry import parse, parse_some, run, start_deepspeed
+from open_r1_kivqa.entry import parse, parse_some, refuse_deepspeed_without_ranks, run, start_deepspeed
 from open_r1_kivqa.node_ties import watched
 from open_r1_kivqa.nodes import compare_nodes
 
@@ -20,6 +20,7 @@ def main(argv: list[str] | None = None):
     """Check the data, load the model, train, save. Returns the trainer."""
     # The process group starts when TrainingArguments is built, so the checks, which may take long on rank 0, come before.
     data_args, model_args, flags = parse_some(FLAGS, FLAGS[:2], argv)
+    refuse_deepspeed_without_ranks(flags.deepspeed)
     compare_nodes(flags)
     bad_rows = ensure_checked(data_args, model_args, needs_response=True)
     start_deepspeed(flags.deepspeed)

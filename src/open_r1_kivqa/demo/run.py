@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..data.aside import write_json
+from ..data.locks import Lock
 from ..errors import InputError
 from . import CHECKPOINT, EVAL, IMAGES, KNOWLEDGE, TRAIN
 
@@ -35,7 +36,7 @@ MEASURES = ("accuracy", "no_image", "wrong_image", "pick", "copy", "format")
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the demo; `argv` as for the command line. Gives the exit code."""
-    parser = argparse.ArgumentParser(prog="kivqa demo", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="kivqa demo", description=__doc__.split("\n\n")[0], allow_abbrev=False)
     parser.add_argument("--seed", type=int, default=42, help="seeds training and what evaluation draws")
     parser.add_argument(
         "--output_dir", type=Path, default=Path("outputs/demo"), help="folder of everything the demo writes"
@@ -46,33 +47,35 @@ def main(argv: list[str] | None = None) -> int:
         raise InputError(f"{CONFIG} is missing: the demo runs from a checkout of this project.")
 
     started = time.monotonic()
-    folder = clear(args.output_dir)
+    folder, lock = clear(args.output_dir)
     evaluate(CHECKPOINT, folder / "before", args.seed)
     make_graph(folder / GRAPH)
     train(folder / "training", folder / GRAPH, args.seed, args.max_steps)
     evaluate(folder / "training", folder / "after", args.seed)
     summary = summarise(folder, time.monotonic() - started)
     write_json(folder / "summary.json", summary)
+    lock.release()
     show(summary, folder)
     return 0
 
 
-def clear(folder: Path) -> Path:
-    """Makes the folder, without what an earlier demo left in it.
+def clear(folder: Path) -> tuple[Path, Lock]:
+    """Makes the folder, without what an earlier demo left in it, and keeps other demos out of it.
 
     Raises:
-        InputError: it holds something else.
+        InputError: it holds something else, or another demo is writing it.
     """
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / MARKER).exists())):
         raise InputError(f"--output_dir {folder} holds something that no demo wrote: give a new or an empty folder.")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARKER).touch()
+    lock = Lock(folder / ".lock", what=f"--output_dir {folder}", remedy="give another --output_dir")
     for name in ("summary.json", GRAPH):
         (folder / name).unlink(missing_ok=True)
     for step in STEPS:
         if (folder / step).exists():
             shutil.rmtree(folder / step)
-    return folder
+    return folder, lock
 
 
 def evaluate(model: Path, folder: Path, seed: int) -> None:
