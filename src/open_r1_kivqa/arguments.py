@@ -12,7 +12,7 @@ from trl import GRPOConfig, ModelConfig, SFTConfig
 from .data.jsonl import split_paths
 from .data.samples import refuse_reserved
 from .errors import InputError
-from .flags import flag, refuse_below, refuse_unfit_passages
+from .flags import default_of, flag, refuse_below, refuse_unfit_passages
 from .grpo_flags import refuse_unfit_generation, refuse_unfit_numbers, refuse_unfit_weights, refuse_unread_flags
 from .knowledge.context import check_level
 from .rewards.methods import TASK_METHODS
@@ -157,7 +157,7 @@ class VLMModelConfig(ModelConfig):
 
     def _refuse_lora_flags(self):
         for one in fields(self):
-            if one.name.startswith(("lora_", "use_rslora", "use_dora")) and getattr(self, one.name) != one.default:
+            if one.name.startswith(("lora_", "use_rslora", "use_dora")) and getattr(self, one.name) != default_of(one):
                 raise InputError(f"--{one.name} acts only with LoRA: add --use_peft true, or leave it out.")
 
 

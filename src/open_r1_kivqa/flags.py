@@ -1,6 +1,6 @@
 """What all dataclasses of flags are written with."""
 
-from dataclasses import field
+from dataclasses import MISSING, Field, field
 
 from .errors import InputError
 
@@ -10,6 +10,11 @@ def flag(default, help: str):
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata={"help": help})
     return field(default=default, metadata={"help": help})
+
+
+def default_of(one: Field):
+    """The value of a dataclass field that nobody set."""
+    return one.default if one.default_factory is MISSING else one.default_factory()
 
 
 def refuse_below(config, lowest: float, *names: str) -> None:

@@ -8,7 +8,7 @@ import math
 from difflib import get_close_matches
 
 from .errors import InputError
-from .flags import refuse_below
+from .flags import default_of, refuse_below
 
 GREEDY = "evaluation is greedy and measures rewards, no loss"
 NO_LABELS = "the loss of GRPO has no labels"
@@ -143,7 +143,3 @@ def refuse_unfit_generation(args) -> None:
             near = get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else "."
             raise InputError(f"--generation_kwargs: generate has no setting {name}{hint}")
-
-
-def default_of(one: dataclasses.Field):
-    return one.default if one.default_factory is dataclasses.MISSING else one.default_factory()

@@ -52,12 +52,13 @@ def test_what_no_demo_wrote_is_not_cleared(tmp_path):
 
 
 def test_an_earlier_demo_is_cleared(tmp_path):
-    folder, lock = run.clear(tmp_path / "demo")
+    folder = tmp_path / "demo"
+    lock = run.clear(folder)
     (folder / "training").mkdir()
     (folder / "notes.txt").touch()
     with pytest.raises(InputError, match="is being written by another run; wait for it, or give another --output_dir"):
         run.clear(folder)
     assert (folder / "training").exists()
     lock.release()
-    run.clear(folder)[1].release()
+    run.clear(folder).release()
     assert sorted(path.name for path in folder.iterdir()) == [run.MARKER, "notes.txt"]

@@ -47,7 +47,8 @@ def main(argv: list[str] | None = None) -> int:
         raise InputError(f"{CONFIG} is missing: the demo runs from a checkout of this project.")
 
     started = time.monotonic()
-    folder, lock = clear(args.output_dir)
+    folder = args.output_dir
+    lock = clear(folder)
     evaluate(CHECKPOINT, folder / "before", args.seed)
     make_graph(folder / GRAPH)
     train(folder / "training", folder / GRAPH, args.seed, args.max_steps)
@@ -59,8 +60,8 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def clear(folder: Path) -> tuple[Path, Lock]:
-    """Makes the folder, without what an earlier demo left in it, and keeps other demos out of it.
+def clear(folder: Path) -> Lock:
+    """Makes the folder, without what an earlier demo left in it. Returns what keeps other demos out of it.
 
     Raises:
         InputError: it holds something else, or another demo is writing it.
@@ -75,7 +76,7 @@ def clear(folder: Path) -> tuple[Path, Lock]:
     for step in STEPS:
         if (folder / step).exists():
             shutil.rmtree(folder / step)
-    return folder, lock
+    return lock
 
 
 def evaluate(model: Path, folder: Path, seed: int) -> None:

@@ -273,9 +273,9 @@ class VLMGRPOTrainer(
         if self.curriculum is not None and "loss" in logs and self.accelerator.is_main_process:
             logs = logs | self.curriculum.metrics()
         with_table = self.log_completions
-        if self.rollout is not None:
+        if with_table and self.rollout is not None:
             # Not once more with the figures of an evaluation or of the whole run.
-            self.log_completions = with_table and "loss" in logs
+            self.log_completions = "loss" in logs
             # wandb takes no table whose messages hold blocks of different kinds, and ends the run there.
             for column in ("prompt", "completion"):
                 self._logs[column] = deque(map(as_text, self._logs[column]), self._logs[column].maxlen)
