@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import torch
 from trl import GRPOConfig, GRPOTrainer, ModelConfig, SFTConfig
 
 from open_r1_kivqa import entry, grpo_flags
@@ -336,6 +337,16 @@ def test_parse_some_makes_the_wanted_and_still_refuses_unknown_flags():
 def test_what_the_parser_or_trl_refuses_is_bad_input_too(argv, message):
     with pytest.raises(InputError, match=message):
         entry.parse(GRPO, [*REQUIRED, *CPU, *argv])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_missing_is_told_apart_from_one_that_lacks_bf16(monkeypatch):
+    """transformers says the same of both."""
+    with pytest.raises(InputError, match="^No GPU was found.* add --use_cpu true"):
+        entry.parse(GRPO, REQUIRED)
+    monkeypatch.setattr(entry, "no_accelerator", lambda: False)
+    with pytest.raises(InputError, match="setup doesn't support bf16"):
+        entry.parse(GRPO, REQUIRED)
 
 
 @pytest.mark.parametrize(

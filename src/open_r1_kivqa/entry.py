@@ -136,12 +136,18 @@ def _parse(dataclasses: Sequence[type], wanted: Sequence[type], argv: Sequence[s
             f"--config {error.filename} does not exist, seen from {os.getcwd()}: give its path."
         ) from error
     except (ValueError, OSError, ImportError, yaml.YAMLError) as error:
-        if "use_cpu" in str(error):
+        if "use_cpu" in str(error) and no_accelerator():
             raise InputError(
                 "No GPU was found, and no other device that transformers trains on: add --use_cpu true to train on the CPU, or see why torch does not find it."
             ) from error
         # TRL's and transformers' own refusals, and a --config that can't be read
         raise InputError(" ".join(str(error).split())) from error
+
+
+def no_accelerator() -> bool:
+    import torch
+
+    return not torch.accelerator.is_available()
 
 
 def takes(dataclasses: Sequence[type], name: str, kind: type) -> bool:
